@@ -1,0 +1,31 @@
+#include "base/cpu_features.h"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace lathe {
+
+namespace {
+
+CpuFeatures detect() {
+  CpuFeatures f;
+  const char* limit = std::getenv("LATHE_ISA");
+  const std::string_view isa = limit ? limit : "avx512";
+  if (isa == "portable") return f;
+  f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (isa == "avx2") return f;
+  f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  f.avx512_bf16 = f.avx512 && __builtin_cpu_supports("avx512bf16");
+  f.avx512_vnni = f.avx512 && __builtin_cpu_supports("avx512vnni");
+  return f;
+}
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = detect();
+  return features;
+}
+
+}  // namespace lathe

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ops/add/add.h"
+
+namespace lathe {
+namespace reference {
+Status add(OpContext& ctx, const AddArgs& args);
+}
+namespace portable {
+Status add(OpContext& ctx, const AddArgs& args);
+}
+}  // namespace lathe

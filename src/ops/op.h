@@ -1,0 +1,154 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/device.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "base/view.h"
+#include "comm/communicator.h"
+
+// What every operator has in common: a context to run in, a list of variants, and the door that picks one.
+
+namespace lathe {
+
+// Where in the model a call stands; every number is reported with it. layer -1: not inside a layer.
+struct Address {
+  int64_t step = -1;
+  int layer = -1;
+};
+
+// Sees each operator call. begin and end come from the thread that makes the call.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void begin(const char* op, const char* variant, Address address) = 0;
+  virtual void end(const char* op, const char* variant, Address address) = 0;
+};
+
+// Which variant an operator shall use, by operator name; "*" stands for all. A value, so two engines can differ.
+class Choices {
+ public:
+  // "kda_decode=reference" or "*=reference".
+  Status add(std::string_view text);
+  // nullptr: the operator's default.
+  const std::string* find(std::string_view op) const;
+
+ private:
+  std::map<std::string, std::string, std::less<>> by_op_;
+};
+
+// What a call needs besides its arguments. Passed, never global.
+struct OpContext {
+  Device* device = nullptr;
+  ThreadPool* pool = nullptr;
+  Arena* scratch = nullptr;        // host-visible on cpu; a variant takes what it needs inside an ArenaScope
+  Communicator* comm = nullptr;    // nullptr: not cut
+  const Choices* choices = nullptr;
+  OpObserver* observer = nullptr;  // off: one predictable branch
+  Address address;
+};
+
+// How an operator uses a field of its Args.
+enum class Role { kIn, kOut, kUpdate };
+
+template <class Args>
+struct Variant {
+  const char* name;
+  bool (*applies)(const Args&);  // by sizes, dtypes and the machine; must not read device memory
+  Status (*run)(OpContext&, const Args&);
+  // True if neither neighbours, padding nor the number of rows changes a bit of a row's result.
+  bool company_free = true;
+};
+
+template <class Args>
+bool always(const Args&) {
+  return true;
+}
+
+// An operator: the first variant that applies is the default; one named "reference" is the oracle and takes any Args.
+template <class Args>
+struct Op {
+  const char* name;
+  std::span<const Variant<Args>> variants;
+  Status (*check)(const Args&);  // shapes and dtypes that contradict the contract, in words; never reads device memory
+};
+
+template <class Args>
+Result<const Variant<Args>*> choose(const OpContext& ctx, const Op<Args>& op, const Args& args) {
+  std::string_view wanted;
+  if (ctx.device->kind() == DeviceKind::kSim) wanted = "reference";
+  else if (const std::string* choice = ctx.choices ? ctx.choices->find(op.name) : nullptr) wanted = *choice;
+  for (const Variant<Args>& v : op.variants)
+    if (wanted.empty() ? v.applies(args) : wanted == v.name) {
+      if (!v.applies(args)) return invalid("--variant {}={}: this variant can't take these sizes or this machine", op.name, v.name);
+      return &v;
+    }
+  std::string names;
+  for (const Variant<Args>& v : op.variants) names += fmt::format("{}{}", names.empty() ? "" : ", ", v.name);
+  return invalid("--variant {}={}: no such variant; there are {}", op.name, wanted, names);
+}
+
+// Visitor that turns a sim device's addresses in Args into host addresses. Lists of weights lie in host memory and are
+// copied, since the call runs later.
+class SimTranslation {
+ public:
+  template <class Field>
+  void operator()(const char*, Field& field, Role) {
+    translate(field);
+  }
+
+ private:
+  template <class T>
+  void translate(Array<T>& a) {
+    if constexpr (requires(std::remove_const_t<T> t, SimTranslation& s) { t.visit(s); }) {
+      auto copy = std::make_shared<std::vector<std::remove_const_t<T>>>(a.data, a.data + a.count);
+      for (auto& item : *copy) item.visit(*this);
+      a.data = copy->data();
+      kept_.push_back(copy);
+    } else {
+      a.data = sim_to_host(a.data);
+    }
+  }
+  void translate(Rows& r) { r.data = sim_to_host(r.data), r.scale = sim_to_host(r.scale); }
+  void translate(Weight& w) { w.data = sim_to_host(w.data), w.scale = sim_to_host(w.scale); }
+  void translate(Pool& p) { p.data = sim_to_host(p.data), p.scale = sim_to_host(p.scale); }
+  void translate(Ragged& r) { translate(r.start), translate(r.past); }
+
+  std::vector<std::shared_ptr<void>> kept_;
+};
+
+// Context of a sim device's queue thread, which calls reference variants on host addresses.
+OpContext sim_queue_context(const OpContext& caller);
+
+// The door: check, pick, observe, run.
+template <class Args>
+Status run(OpContext& ctx, const Op<Args>& op, const Args& args) {
+  if (Status s = op.check(args); !s.is_ok()) return s.within(op.name);
+  LATHE_ASSIGN(const Variant<Args>* variant, choose(ctx, op, args));
+  if (ctx.observer) ctx.observer->begin(op.name, variant->name, ctx.address);
+  Status status;
+  if (ctx.device->kind() == DeviceKind::kSim) {
+    auto translation = std::make_shared<SimTranslation>();
+    Args host = args;
+    host.visit(*translation);
+    ctx.device->enqueue([caller = ctx, host, variant, translation] {
+      OpContext queue = sim_queue_context(caller);
+      return variant->run(queue, host);
+    });
+  } else {
+    status = variant->run(ctx, args);
+  }
+  if (ctx.observer) ctx.observer->end(op.name, variant->name, ctx.address);
+  return status.is_ok() ? status : status.within(op.name);
+}
+
+}  // namespace lathe

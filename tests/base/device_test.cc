@@ -1,0 +1,42 @@
+#include "base/device.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace lathe {
+namespace {
+
+TEST(SimDevice, CopiesInOrderThroughItsOwnAddressSpace) {
+  auto sim = make_sim_device();
+  DeviceBuffer a = DeviceBuffer::allocate(*sim, 64).value();
+  DeviceBuffer b = DeviceBuffer::allocate(*sim, 64).value();
+  int value = 41;
+  sim->to_device(a.as(), &value, sizeof value);
+  value = 0;  // the source may be reused at once
+  sim->enqueue([p = a.as<int>()] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ++*sim_to_host(p);
+    return Status::ok();
+  });
+  sim->copy(b.as(), a.as(), sizeof value);
+  ASSERT_TRUE(sim->to_host(&value, b.as(), sizeof value).is_ok());
+  EXPECT_EQ(value, 42);
+}
+
+TEST(SimDevice, TellsTheFirstErrorOnce) {
+  auto sim = make_sim_device();
+  sim->enqueue([] { return invalid("first"); });
+  sim->enqueue([] { return invalid("second"); });
+  EXPECT_EQ(sim->synchronize().message(), "first");
+  EXPECT_TRUE(sim->synchronize().is_ok());
+}
+
+TEST(SimDeviceDeathTest, AHostThatUsesADevicePointerFaults) {
+  auto sim = make_sim_device();
+  DeviceBuffer a = DeviceBuffer::allocate(*sim, 64).value();
+  EXPECT_DEATH(*a.as<volatile int>() = 1, "");
+}
+
+}  // namespace
+}  // namespace lathe
