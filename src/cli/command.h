@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+// The pattern of every subcommand: one thin file src/cli/NAME.cc (CLI11 is a heavy header: one unit each) with
+//
+//   void add_NAME(CLI::App& app, Chosen& chosen) {
+//     struct Options { std::string model; RunOptions run; };
+//     auto o = std::make_shared<Options>();                        // lives as long as the command line
+//     CLI::App* sub = app.add_subcommand("NAME", "What it does, in one line");
+//     sub->group(kRunModels);
+//     sub->add_option("--model", o->model, "Folder of a checkpoint")->required();
+//     add_run_options(*sub, o->run);
+//     sub->footer("Examples:\n  lathe NAME --model models/demo");
+//     sub->callback([&chosen, o] { chosen.body = [o] { return do_it(*o); }; });
+//   }
+//
+// then one line below and one in main.cc. The body runs after parsing; it returns a Status, or an Exit where "as asked"
+// and "an error" aren't the only ends. It prints results to stdout; errors it returns, and main prints them.
+namespace lathe {
+
+// The same codes for all of lathe; CI relies on them.
+enum class Exit { kAsAsked = 0, kUsage = 2, kIncorrect = 20, kInvalid = 30, kRefused = 31, kInternal = 70 };
+
+class Outcome {
+ public:
+  Outcome(Status status) : status_(std::move(status)) {}
+  Outcome(Exit exit) : exit_(exit) {}
+
+  const Status& status() const { return status_; }
+  // What a user can mend is kUsage, what only we can mend kInternal.
+  Exit exit() const {
+    if (status_.is_ok()) return exit_;
+    return status_.code() == StatusCode::kInternal ? Exit::kInternal : Exit::kUsage;
+  }
+
+ private:
+  Status status_;
+  Exit exit_ = Exit::kAsAsked;
+};
+
+// What the command line asked for.
+struct Chosen {
+  std::function<Outcome()> body;
+};
+
+// Options that every command which computes has.
+struct RunOptions {
+  int threads = 0;                    // after parsing: at least 1; default all cores that this process may use
+  std::string device = "cpu";         // cpu or sim
+  std::vector<std::string> variants;  // OP=NAME; checked for form
+};
+void add_run_options(CLI::App& sub, RunOptions& options);
+void add_json_option(CLI::App& sub, bool& json);
+
+// Groups of `lathe --help`.
+inline constexpr const char* kRunModels = "Run a model";
+inline constexpr const char* kLookInside = "Look inside, make and convert";
+inline constexpr const char* kMeasure = "Prove and measure";
+
+void add_version(CLI::App& app, Chosen& chosen);
+
+}  // namespace lathe

@@ -1,0 +1,40 @@
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/command.h"
+#include "ops/op.h"
+
+namespace lathe {
+
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string malformed_choice(const std::string& text) {
+  Choices probe;
+  return probe.add(text).message();
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& sub, RunOptions& options) {
+  options.threads = usable_cores();
+  sub.add_option("--threads", options.threads, "Threads that compute (default: all cores)")->check(CLI::Range(1, 1024));
+  sub.add_option("--device", options.device, "Where to compute: cpu, or sim (a second address space and an in-order queue)")
+      ->check(CLI::IsMember({"cpu", "sim"}))
+      ->capture_default_str();
+  sub.add_option("--variant", options.variants, "Use variant NAME of operator OP; '*' is every operator. Repeatable")
+      ->type_name("OP=NAME")
+      ->expected(1)
+      ->take_all()
+      ->check(CLI::Validator(malformed_choice, "", "choice"));
+}
+
+void add_json_option(CLI::App& sub, bool& json) { sub.add_flag("--json", json, "Report as JSON on stdout"); }
+
+}  // namespace lathe

@@ -1,0 +1,23 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "feedback/build_info.h"
+
+namespace lathe {
+
+void add_version(CLI::App& app, Chosen& chosen) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* sub = app.add_subcommand("version", "What this build is: version, commit, build id, compiler, instruction sets");
+  sub->group(kMeasure);
+  add_json_option(*sub, *json);
+  sub->footer("Examples:\n  lathe version\n  lathe version --json");
+  sub->callback([&chosen, json] {
+    chosen.body = [json] {
+      fmt::print("{}\n", *json ? identity_json() : identity_text());
+      return Status::ok();
+    };
+  });
+}
+
+}  // namespace lathe
