@@ -1,0 +1,16 @@
+#pragma once
+
+#include "ops/norm/norm.h"
+
+namespace lathe {
+namespace reference {
+Status norm(OpContext& ctx, const NormArgs& args);
+}
+namespace portable {
+Status norm(OpContext& ctx, const NormArgs& args);
+}
+namespace avx512 {
+bool norm_applies(const NormArgs& args);
+Status norm(OpContext& ctx, const NormArgs& args);
+}  // namespace avx512
+}  // namespace lathe
