@@ -97,10 +97,13 @@ Result<const Variant<Args>*> choose(const OpContext& ctx, const Op<Args>& op, co
   return invalid("--variant {}={}: no such variant; there are {}", op.name, wanted, names);
 }
 
-// Visitor that turns a sim device's addresses in Args into host addresses. Lists of weights lie in host memory and are
-// copied, since the call runs later.
-class SimTranslation {
+// Visitor that sends every device address in Args through `map`. Lists of weights lie in host memory: copies of them are
+// mapped, and live as long as this object.
+template <class Map>
+class AddressMap {
  public:
+  explicit AddressMap(Map map = {}) : map_(map) {}
+
   template <class Field>
   void operator()(const char*, Field& field, Role) {
     translate(field);
@@ -109,22 +112,32 @@ class SimTranslation {
  private:
   template <class T>
   void translate(Array<T>& a) {
-    if constexpr (requires(std::remove_const_t<T> t, SimTranslation& s) { t.visit(s); }) {
+    if constexpr (requires(std::remove_const_t<T> t, AddressMap& s) { t.visit(s); }) {
       auto copy = std::make_shared<std::vector<std::remove_const_t<T>>>(a.data, a.data + a.count);
       for (auto& item : *copy) item.visit(*this);
       a.data = copy->data();
       kept_.push_back(copy);
     } else {
-      a.data = sim_to_host(a.data);
+      a.data = map_(a.data);
     }
   }
-  void translate(Rows& r) { r.data = sim_to_host(r.data), r.scale = sim_to_host(r.scale); }
-  void translate(Weight& w) { w.data = sim_to_host(w.data), w.scale = sim_to_host(w.scale); }
-  void translate(Pool& p) { p.data = sim_to_host(p.data), p.scale = sim_to_host(p.scale); }
+  void translate(Rows& r) { r.data = map_(r.data), r.scale = map_(r.scale); }
+  void translate(Weight& w) { w.data = map_(w.data), w.scale = map_(w.scale); }
+  void translate(Pool& p) { p.data = map_(p.data), p.scale = map_(p.scale); }
   void translate(Ragged& r) { translate(r.start), translate(r.past); }
 
+  Map map_;
   std::vector<std::shared_ptr<void>> kept_;
 };
+
+// Turns a sim device's addresses into host addresses; the mapped Args are used when the queue gets there.
+struct SimAddress {
+  template <class T>
+  T* operator()(T* p) const {
+    return sim_to_host(p);
+  }
+};
+using SimTranslation = AddressMap<SimAddress>;
 
 // Context of a sim device's queue thread, which calls reference variants on host addresses.
 OpContext sim_queue_context(const OpContext& caller);

@@ -5,6 +5,12 @@
 
 namespace lathe {
 
+std::vector<FieldView> AnyCase::outputs() const {
+  std::vector<FieldView> written = fields();
+  std::erase_if(written, [](const FieldView& field) { return field.role == Role::kIn; });
+  return written;
+}
+
 uint64_t CaseBuilder::next() {  // splitmix64
   uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -28,8 +34,14 @@ void CaseBuilder::upload_floats(void* to, const std::vector<float>& values, DTyp
   device_.to_device(to, narrow.data(), static_cast<int64_t>(narrow.size()) * 2);
 }
 
-Rows CaseBuilder::rows(int64_t rows, int64_t width, DType dtype, double spread, double mean) {
+Rows CaseBuilder::empty_rows(int64_t rows, int64_t width, DType dtype) {
   Rows r = memory_.rows(rows, width, dtype);
+  memory_.take(kGuardBytes);
+  return r;
+}
+
+Rows CaseBuilder::rows(int64_t rows, int64_t width, DType dtype, double spread, double mean) {
+  Rows r = empty_rows(rows, width, dtype);
   std::vector<float> values(rows * width);
   for (float& v : values) v = static_cast<float>(mean + spread * normal());
   if (dtype != DType::kI8) {
@@ -50,7 +62,7 @@ Rows CaseBuilder::rows(int64_t rows, int64_t width, DType dtype, double spread, 
 }
 
 Weight CaseBuilder::weight(int64_t out, int64_t in, DType dtype, double spread) {
-  Weight w{.data = memory_.take(out * in * dtype_bytes(dtype)), .dtype = dtype, .out = out, .in = in, .stride = in};
+  Weight w{.data = take<char>(out * in * dtype_bytes(dtype)), .dtype = dtype, .out = out, .in = in, .stride = in};
   void* data = const_cast<void*>(w.data);
   if (dtype == DType::kF32 || dtype == DType::kBF16) {
     std::vector<float> values(out * in);
@@ -70,7 +82,7 @@ Weight CaseBuilder::weight(int64_t out, int64_t in, DType dtype, double spread) 
     v = int8 ? static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::lrint(50 * normal()), -127l, 127l)))
              : to_e4m3(static_cast<float>(100 * normal())).bits;
   device_.to_device(data, stored.data(), static_cast<int64_t>(stored.size()));
-  float* on_device = memory_.take<float>(static_cast<int64_t>(scale.size()));
+  float* on_device = take<float>(static_cast<int64_t>(scale.size()));
   device_.to_device(on_device, scale.data(), static_cast<int64_t>(scale.size()) * 4);
   w.scale = on_device;
   return w;
@@ -82,7 +94,7 @@ Array<const float> CaseBuilder::vector(int64_t count, double spread, double mean
 
 Array<const int32_t> CaseBuilder::ints(const std::vector<int32_t>& values) {
   const int64_t count = static_cast<int64_t>(values.size());
-  int32_t* p = memory_.take<int32_t>(count);
+  int32_t* p = take<int32_t>(count);
   device_.to_device(p, values.data(), count * 4);
   return {p, count};
 }

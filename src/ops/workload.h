@@ -27,7 +27,8 @@ struct CaseInfo {
   bool bench = false;      // real size: timed by bench; verify runs the small ones (and these with --long)
 };
 
-// Builds inputs in device memory from a seed: the same seed gives the same bytes.
+// Builds inputs in device memory from a seed: the same seed gives the same bytes, in the same places. A guard band
+// follows every piece; it and fresh outputs keep what was in memory before.
 class CaseBuilder {
  public:
   CaseBuilder(Device& device, Arena& memory, uint64_t seed) : device_(device), memory_(memory), state_(seed * 2 + 1) {}
@@ -42,13 +43,22 @@ class CaseBuilder {
   Array<const float> vector(int64_t count, double spread, double mean = 0);
   Array<const int32_t> ints(const std::vector<int32_t>& values);
   Pool pool(int64_t items, int64_t item_size, DType dtype, double spread);
-  Rows empty_rows(int64_t rows, int64_t width, DType dtype) { return memory_.rows(rows, width, dtype); }
+  Rows empty_rows(int64_t rows, int64_t width, DType dtype);
   template <class T>
   Array<T> empty(int64_t count) {
-    return {memory_.take<T>(count), count};
+    return {take<T>(count), count};
   }
 
  private:
+  // 256: four vectors of the widest kind, so that a tail that isn't masked lands in it.
+  static constexpr int64_t kGuardBytes = 256;
+
+  template <class T>
+  T* take(int64_t count) {
+    T* p = memory_.take<T>(count);
+    memory_.take(kGuardBytes);
+    return p;
+  }
   uint64_t next();
   void upload_floats(void* to, const std::vector<float>& values, DType dtype);
 
@@ -57,14 +67,17 @@ class CaseBuilder {
   uint64_t state_;
 };
 
-// One output of a call, as compare() wants it.
-struct OutputView {
+// One field of a call's arguments: `rows` stretches of `width` elements, `stride` elements apart.
+struct FieldView {
   std::string name;
+  Role role;
   DType dtype;
   const void* data;
   int64_t rows, width, stride;
   const float* scale;
   int block;  // 0: scale is per row
+
+  int64_t elements() const { return rows * width; }
 };
 
 // An operator's case with memory: built, ready to run.
@@ -73,7 +86,12 @@ class AnyCase {
   virtual ~AnyCase() = default;
   virtual bool applies(int variant) const = 0;
   virtual Status run(OpContext& ctx, int variant) = 0;
-  virtual std::vector<OutputView> outputs() const = 0;
+  virtual std::vector<FieldView> fields() const = 0;
+  std::vector<FieldView> outputs() const;  // the fields that an operator writes
+  // The same call on a copy of its memory, `bytes` further on.
+  virtual std::unique_ptr<AnyCase> moved(int64_t bytes) const = 0;
+  // The same call for rows [begin, begin + count) alone; only for operators whose rows stand alone.
+  virtual std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const = 0;
 };
 
 // An operator, its Args type erased.
@@ -83,6 +101,9 @@ struct AnyOp {
   std::vector<bool> company_free;
   std::vector<CaseInfo> cases;
   std::function<std::unique_ptr<AnyCase>(int case_index, CaseBuilder&)> build;
+  // Row r of every Rows argument, element r of every per-row Array belong together and to no other row: then a part of
+  // the rows is a call of its own, and verify compares bits. Its cases keep all other extents off the number of rows.
+  bool rows_stand_alone = false;
 };
 
 template <class Args>
@@ -91,22 +112,65 @@ struct Case {
   std::function<Args(CaseBuilder&)> build;
 };
 
-// Lists the fields an operator writes.
-class OutputList {
+// Lists the fields of Args; of lists in host memory, the fields of every item.
+class FieldList {
  public:
   template <class Field>
   void operator()(const char* name, Field& field, Role role) {
-    if (role != Role::kIn) add(name, field);
+    add(name, field, role);
   }
-  std::vector<OutputView> views;
+  std::vector<FieldView> views;
 
  private:
-  void add(const char* name, Rows& r) { views.push_back({name, r.dtype, r.data, r.rows, r.width, r.stride, r.scale, 0}); }
-  void add(const char* name, Pool& p) { views.push_back({name, p.dtype, p.data, p.items, p.item_size, p.item_size, p.scale, p.block}); }
-  void add(const char* name, Array<float>& a) { views.push_back({name, DType::kF32, a.data, 1, a.count, a.count, nullptr, 0}); }
-  void add(const char* name, Array<int32_t>& a) { views.push_back({name, DType::kI32, a.data, 1, a.count, a.count, nullptr, 0}); }
+  void add(const char* name, Rows& r, Role role) {
+    views.push_back({name, role, r.dtype, r.data, r.rows, r.width, r.stride, r.scale, 0});
+  }
+  void add(const char* name, Pool& p, Role role) {
+    views.push_back({name, role, p.dtype, p.data, p.items, p.item_size, p.item_size, p.scale, p.block});
+  }
+  void add(const char* name, Weight& w, Role role) {
+    views.push_back({name, role, w.dtype, w.data, w.out, w.in, w.stride, nullptr, 0});
+  }
+  void add(const char* name, Ragged& r, Role role) { add(name, r.start, role), add(name, r.past, role); }
   template <class T>
-  void add(const char*, T&) {}
+  void add(const char* name, Array<T>& a, Role role) {
+    using Item = std::remove_const_t<T>;
+    if constexpr (requires(Item t, FieldList& list) { t.visit(list); }) {
+      for (Item item : std::span(a.data, a.count)) item.visit(*this);
+    } else if constexpr (std::is_same_v<Item, float>) {
+      views.push_back({name, role, DType::kF32, a.data, 1, a.count, a.count, nullptr, 0});
+    } else if constexpr (std::is_same_v<Item, bf16>) {
+      views.push_back({name, role, DType::kBF16, a.data, 1, a.count, a.count, nullptr, 0});
+    } else if constexpr (std::is_same_v<Item, int32_t>) {
+      views.push_back({name, role, DType::kI32, a.data, 1, a.count, a.count, nullptr, 0});
+    } else {  // records: as bytes
+      const int64_t bytes = a.count * static_cast<int64_t>(sizeof(Item));
+      views.push_back({name, role, DType::kU8, a.data, 1, bytes, bytes, nullptr, 0});
+    }
+  }
+};
+
+// Visitor that narrows Args of `rows` rows to [begin, begin + count).
+class RowPart {
+ public:
+  RowPart(int64_t rows, int64_t begin, int64_t count) : rows_(rows), begin_(begin), count_(count) {}
+  template <class Field>
+  void operator()(const char*, Field& field, Role) {
+    narrow(field);
+  }
+
+ private:
+  void narrow(Rows& r) {
+    if (r.rows == rows_) r = r.slice(begin_, count_);
+  }
+  template <class T>
+  void narrow(Array<T>& a) {
+    if (a.count == rows_) a = {a.data + begin_, count_};
+  }
+  template <class T>
+  void narrow(T&) {}
+
+  int64_t rows_, begin_, count_;
 };
 
 template <class Args>
@@ -122,16 +186,38 @@ class TypedCase final : public AnyCase {
     chosen.choices = &choice;
     return lathe::run(chosen, op_, args_);
   }
-  std::vector<OutputView> outputs() const override {
-    OutputList list;
+  std::vector<FieldView> fields() const override {
+    FieldList list;
     Args args = args_;
     args.visit(list);
     return list.views;
   }
+  std::unique_ptr<AnyCase> moved(int64_t bytes) const override {
+    auto map = std::make_shared<AddressMap<Shift>>(Shift{bytes});
+    Args args = args_;
+    args.visit(*map);
+    auto copy = std::make_unique<TypedCase>(op_, args);
+    copy->kept_ = map;
+    return copy;
+  }
+  std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const override {
+    Args args = args_;
+    args.visit(RowPart(outputs().front().rows, begin, count));
+    return std::make_unique<TypedCase>(op_, args);
+  }
 
  private:
+  struct Shift {
+    int64_t bytes;
+    template <class T>
+    T* operator()(T* p) const {
+      return p ? reinterpret_cast<T*>(reinterpret_cast<intptr_t>(p) + bytes) : nullptr;
+    }
+  };
+
   Op<Args> op_;
   Args args_;
+  std::shared_ptr<void> kept_;  // lists in host memory that args_ points to
 };
 
 template <class Args>
