@@ -15,7 +15,7 @@ struct KdaDecodeArgs {
   Array<const int32_t> past;  // [rows]
   Array<const int32_t> slot;  // [rows]
   KdaMemory memory;
-  Rows y;                     // [rows, heads·V], dtype of the rows
+  Rows y;  // [rows, heads·V], dtype of the rows
 
   template <class V>
   void visit(V&& f) {

@@ -20,7 +20,7 @@ struct KdaLayer {
   Array<const float> dt_bias;      // [heads·K]
   Array<const float> norm_weight;  // [V]
   int heads = 0, k = 0, v = 0, width = 0;
-  float bound = 0;                 // lower bound of g, such as -5; 0: none, the softplus form
+  float bound = 0;  // lower bound of g, such as -5; 0: none, the softplus form
   float norm_eps = 1e-5f;
 
   int64_t channels() const { return int64_t{heads} * (2 * k + v); }
@@ -58,5 +58,8 @@ struct KdaMemory {
     f("state", state, Role::kUpdate), f("conv", conv, Role::kUpdate);
   }
 };
+
+// What contradicts the above, in words. `rows`: those of the call; y is [rows, heads·V].
+Status check_kda(const KdaRows& in, const KdaLayer& layer, const KdaMemory& memory, const Rows& y, int64_t rows);
 
 }  // namespace lathe

@@ -4,8 +4,8 @@
 
 // Decode from a checkpoint of the state and a ring of records (ReplaySSM; kernels.md K5r). Formulas: kda_layer.h.
 //
-// A slot's state S0 stands `cursor` committed tokens behind. Record j (0-based) of the ring holds, for each head, of the
-// j-th token since S0: the pre-decayed key k·exp(-G) with G = sum of g since S0 up to and including that token, the
+// A slot's state S0 stands `cursor` committed tokens behind. Record j (0-based) of the ring holds, for each head, of
+// the j-th token since S0: the pre-decayed key k·exp(-G) with G = sum of g since S0 up to and including that token, the
 // vector d, and the running log gate G [K]. Then, with G of the current token,
 //   S~·x = (S0 + sum_j d_j·(k_j·exp(-G_j))ᵀ)·Diag(exp(G))·x .
 // A step takes 1..n rows a sequence (drafts under verification), writes records at cursor, cursor + 1, ... and outputs
@@ -15,10 +15,11 @@
 // Fold: where cursor + n > length, the committed records are folded into S0 first, and this step's records begin at 0;
 // the executor follows the same rule (replay_base). Only committed records are ever folded. Without a gate bound a head
 // whose running log gate would pass -80 folds its committed records early and marks them as neutral (key and d zero,
-// G zero); a row that passes it even so is computed with differences of log gates instead of pre-decayed keys.
-// `flush`: fold all committed records and leave an empty ring (before a state is exported, copied or checkpointed);
-// in.*.rows == 0 then.
-// Tolerance of y: 1e-5 with f32 rows and ring; 5e-3 with bf16. Rows of different sequences are independent.
+// G zero). A row that passes it even so keeps its true G, and its key pre-decayed by e^80 only: whoever reads the
+// record decays it by exp(G - min(G_j + 80, 0)) instead of exp(G), a difference of log gates. At position 0 the slot
+// counts as empty: the state is cleared, the cursor taken as 0. `flush`: fold all committed records and leave an empty
+// ring (before a state is exported, copied or checkpointed); in.*.rows == 0 then. Tolerance of y: 1e-5 with f32 rows
+// and ring; 5e-3 with bf16. Rows of different sequences are independent.
 namespace lathe {
 
 // Where this step's records begin: `cursor` as it stands, or 0 after a fold.
@@ -36,7 +37,7 @@ struct KdaReplayArgs {
   Pool ring_gate;               // [slots, heads·length·K], running log gates, f32
   int length = 16;              // records a slot; (length - 1)·|bound| must stay below 80
   bool flush = false;
-  Rows y;                       // [rows, heads·V]
+  Rows y;  // [rows, heads·V]
 
   template <class V>
   void visit(V&& f) {

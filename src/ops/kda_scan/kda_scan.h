@@ -3,11 +3,11 @@
 #include "ops/kda_prefill/kda_layer.h"
 
 // Context-parallel KDA prefill (kernels.md K6, model.md 5.5). A sequence's new tokens are cut into segments; segment
-// effects S -> S·A + B are found apart, joined by an exclusive scan in segment order, and each segment then runs from its
-// true initial state.
+// effects S -> S·A + B are found apart, joined by an exclusive scan in segment order, and each segment then runs from
+// its true initial state.
 //
-//   B: end state of the segment from zero.   A: carried in increment form, the recurrence run from S = I with values zero.
-//   Empty segments are the identity.
+//   B: end state of the segment from zero.   A: carried in increment form, the recurrence run from S = I with values
+//   zero. Empty segments are the identity.
 //
 // Without ctx.comm: the rows of each run are cut here into `segments` nearly equal pieces (the first ones longer).
 // With ctx.comm: rank r holds segment r of every sequence (runs: this rank's rows; past: their first positions; empty
@@ -26,8 +26,8 @@ struct KdaScanArgs {
   Array<const int32_t> before;  // [sequences]
   Array<const int32_t> slot;    // [sequences]; -1: padding
   KdaMemory memory;
-  int segments = 1;             // without ctx.comm
-  Rows y;                       // [rows, heads·V]
+  int segments = 1;  // without ctx.comm
+  Rows y;            // [rows, heads·V]
 
   template <class V>
   void visit(V&& f) {

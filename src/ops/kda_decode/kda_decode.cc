@@ -1,0 +1,26 @@
+#include "ops/kda_decode/kda_decode.h"
+
+#include "ops/kda_decode/variants.h"
+
+namespace lathe {
+
+namespace {
+
+Status check(const KdaDecodeArgs& args) {
+  LATHE_RETURN_IF_ERROR(check_kda(args.in, args.layer, args.memory, args.y, args.in.qkv.rows));
+  if (args.past.count != args.in.qkv.rows || args.slot.count != args.in.qkv.rows)
+    return invalid("{} rows, but {} positions and {} slots", args.in.qkv.rows, args.past.count, args.slot.count);
+  return Status::ok();
+}
+
+constexpr Variant<KdaDecodeArgs> kVariants[] = {
+    {"reference", always, reference::kda_decode},
+};
+
+}  // namespace
+
+const Op<KdaDecodeArgs> kKdaDecode{"kda_decode", kVariants, check};
+
+Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args) { return run(ctx, kKdaDecode, args); }
+
+}  // namespace lathe

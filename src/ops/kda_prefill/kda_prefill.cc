@@ -1,0 +1,30 @@
+#include "ops/kda_prefill/kda_prefill.h"
+
+#include "ops/kda_prefill/variants.h"
+
+namespace lathe {
+
+namespace {
+
+Status check(const KdaPrefillArgs& args) {
+  LATHE_RETURN_IF_ERROR(check_kda(args.in, args.layer, args.memory, args.y, args.in.qkv.rows));
+  const int64_t sequences = args.runs.sequences();
+  if (args.runs.start.count != sequences + 1 || args.slot.count != sequences)
+    return invalid("{} sequences need {} starts and {} slots; got {} and {}", sequences, sequences + 1, sequences,
+                   args.runs.start.count, args.slot.count);
+  if (args.checkpoint_row.count != args.checkpoint_slot.count)
+    return invalid("{} checkpoint rows, but {} slots", args.checkpoint_row.count, args.checkpoint_slot.count);
+  return Status::ok();
+}
+
+constexpr Variant<KdaPrefillArgs> kVariants[] = {
+    {"reference", always, reference::kda_prefill},
+};
+
+}  // namespace
+
+const Op<KdaPrefillArgs> kKdaPrefill{"kda_prefill", kVariants, check};
+
+Status kda_prefill(OpContext& ctx, const KdaPrefillArgs& args) { return run(ctx, kKdaPrefill, args); }
+
+}  // namespace lathe

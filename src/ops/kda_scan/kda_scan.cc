@@ -1,0 +1,29 @@
+#include "ops/kda_scan/kda_scan.h"
+
+#include "ops/kda_scan/variants.h"
+
+namespace lathe {
+
+namespace {
+
+Status check(const KdaScanArgs& args) {
+  LATHE_RETURN_IF_ERROR(check_kda(args.in, args.layer, args.memory, args.y, args.in.qkv.rows));
+  const int64_t sequences = args.runs.sequences();
+  if (args.runs.start.count != sequences + 1 || args.slot.count != sequences || args.before.count != sequences)
+    return invalid("{} sequences need {} starts, {} slots and positions before; got {}, {}, {}", sequences,
+                   sequences + 1, sequences, args.runs.start.count, args.slot.count, args.before.count);
+  if (args.segments < 1) return invalid("{} segments", args.segments);
+  return Status::ok();
+}
+
+constexpr Variant<KdaScanArgs> kVariants[] = {
+    {"reference", always, reference::kda_scan},
+};
+
+}  // namespace
+
+const Op<KdaScanArgs> kKdaScan{"kda_scan", kVariants, check};
+
+Status kda_scan(OpContext& ctx, const KdaScanArgs& args) { return run(ctx, kKdaScan, args); }
+
+}  // namespace lathe
