@@ -4,13 +4,43 @@ namespace lathe {
 
 AnyOp add_workload();
 AnyOp embedding_workload();
+AnyOp hc_boundary_workload();
+AnyOp hc_head_workload();
+AnyOp index_select_workload();
+AnyOp kda_decode_workload();
+AnyOp kda_prefill_workload();
+AnyOp kda_replay_workload();
+AnyOp kda_scan_workload();
+AnyOp linear_workload();
+AnyOp lm_head_workload();
+AnyOp mlp_workload();
+AnyOp moe_workload();
 AnyOp norm_workload();
+AnyOp patch_merge_workload();
+AnyOp sample_workload();
+AnyOp sparse_mla_workload();
+AnyOp vision_attention_workload();
 
 std::span<const AnyOp> all_ops() {
   static const std::vector<AnyOp> ops = {
       add_workload(),
       embedding_workload(),
+      hc_boundary_workload(),
+      hc_head_workload(),
+      index_select_workload(),
+      kda_decode_workload(),
+      kda_prefill_workload(),
+      kda_replay_workload(),
+      kda_scan_workload(),
+      linear_workload(),
+      lm_head_workload(),
+      mlp_workload(),
+      moe_workload(),
       norm_workload(),
+      patch_merge_workload(),
+      sample_workload(),
+      sparse_mla_workload(),
+      vision_attention_workload(),
   };
   return ops;
 }

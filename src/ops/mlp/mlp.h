@@ -4,7 +4,8 @@
 
 // Clamped SwiGLU (model.md 8): g = x·gateᵀ + b, u = x·upᵀ + b;  y = (silu(min(g, limit))·clamp(u, ±limit))·downᵀ + b.
 // Serves the dense feed-forward, the shared expert and the vision tower. Weights as in linear; the middle is rounded to
-// x's dtype (W8A8: quantised by row). Sums in fp32. Tolerance: 5e-6 with f32 y, 5e-3 with bf16.
+// x's dtype (W8A8: quantised by row from fp32). Sums in fp32. Rows are independent. Tolerance: 5e-6 with f32 y, 5e-3 with
+// bf16 or with W8A8 weights, where the last bit of a middle value may move it to the neighbouring step.
 namespace lathe {
 
 struct MlpWeights {

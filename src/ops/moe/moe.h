@@ -6,12 +6,12 @@
 // Mixture of experts (model.md 8), from normed rows to combined rows:
 //   s = sigmoid(x·routerᵀ)                 fp32 sums and values, whatever x is
 //   c = s + bias; with groups: the topk_group groups of greatest (sum of two largest c) keep their c
-//   chosen = the top_k largest c, ties to the lower id;  w = s[chosen], / (sum + 1e-20) if normalise, · routed_scale
+//   chosen = the top_k largest c, ties to the lower id, a NaN below all numbers;  w = s[chosen], / (sum + 1e-20) if normalise, · routed_scale
 //   y = sum over chosen of w_e·mlp_e(x)  +  mlp_shared(x)       fp32 sum in order of expert id, one rounding
 //
-// Expert-parallel: this rank holds experts [first_expert, first_expert + experts.count) of expert_count; with ctx.comm
-// set the routed sums are added over ranks in rank order, then the shared expert is added everywhere.
-// Rows are independent. Tolerance: 5e-6 with f32 y, 5e-3 with bf16; chosen ids are exact against equal inputs.
+// Expert-parallel: this rank holds experts [first_expert, first_expert + experts.count) of expert_count; if these are not
+// all, and ctx.comm is set, the fp32 routed sums are added over ranks in rank order, then the shared expert everywhere.
+// Rows are independent. Tolerance: 5e-6 with f32 y, 5e-3 with bf16 or W8A8 weights (as in mlp); chosen ids are exact against equal inputs.
 namespace lathe {
 
 struct MoeArgs {

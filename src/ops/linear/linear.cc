@@ -1,0 +1,33 @@
+#include "ops/linear/linear.h"
+
+#include "ops/linear/operands.h"
+#include "ops/linear/variants.h"
+
+namespace lathe {
+
+namespace {
+
+Status check(const LinearArgs& args) {
+  LATHE_RETURN_IF_ERROR(check_activations(args.x, "x"));
+  if (args.products < 0 || args.products > LinearArgs::kMaxProducts)
+    return invalid("{} products; 0 to {} are possible", args.products, LinearArgs::kMaxProducts);
+  for (int i = 0; i < args.products; ++i) {
+    const Product& p = args.product[i];
+    LATHE_RETURN_IF_ERROR(check_weight(p.w, args.x.width, "w"));
+    LATHE_RETURN_IF_ERROR(check_bias(p.bias, p.w.out, "bias"));
+    LATHE_RETURN_IF_ERROR(check_result(p.y, args.x.rows, p.w.out, "y"));
+  }
+  return Status::ok();
+}
+
+constexpr Variant<LinearArgs> kVariants[] = {
+    {"reference", always, reference::linear},
+};
+
+}  // namespace
+
+const Op<LinearArgs> kLinear{"linear", kVariants, check};
+
+Status linear(OpContext& ctx, const LinearArgs& args) { return run(ctx, kLinear, args); }
+
+}  // namespace lathe

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ops/mlp/mlp.h"
+
+namespace lathe {
+Status check_mlp_weights(const MlpWeights& w, int64_t hidden, int64_t out, const char* name);
+
+namespace reference {
+Status mlp(OpContext& ctx, const MlpArgs& args);
+}
+}  // namespace lathe
