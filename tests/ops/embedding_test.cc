@@ -24,7 +24,8 @@ TEST_P(Embedding, CopiesTableRowsFeaturesAndZeroes) {
                      .copies = 2};
   ASSERT_TRUE(embedding(ctx, args).is_ok());
   // A padding row stays zero even if somebody gave it a feature.
-  EXPECT_EQ(Host::values(args.out), (std::vector<float>{20, 21, 20, 21, 0, 0, 0, 0, -3, -4, -3, -4, 10, 11, 10, 11, 0, 0, 0, 0}));
+  EXPECT_EQ(Host::values(args.out),
+            (std::vector<float>{20, 21, 20, 21, 0, 0, 0, 0, -3, -4, -3, -4, 10, 11, 10, 11, 0, 0, 0, 0}));
 }
 
 TEST_P(Embedding, ConvertsHalfTablesExactly) {

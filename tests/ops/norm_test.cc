@@ -22,11 +22,12 @@ std::vector<std::string> variants(const NormArgs& args) {
   return names;
 }
 
-void expect_golden(const std::vector<float>& x, const std::vector<float>& weight, const std::vector<float>& y, DType dtype,
-                   double tolerance) {
+void expect_golden(const std::vector<float>& x, const std::vector<float>& weight, const std::vector<float>& y,
+                   DType dtype, double tolerance) {
   Host host;
   const auto width = static_cast<int64_t>(weight.size()), rows = static_cast<int64_t>(x.size()) / width;
-  NormArgs args{.x = host.rows(rows, width, x, dtype), .weight = host.vector(weight), .y = host.empty(rows, width, dtype)};
+  NormArgs args{
+      .x = host.rows(rows, width, x, dtype), .weight = host.vector(weight), .y = host.empty(rows, width, dtype)};
   for (const std::string& name : variants(args)) {
     OpContext ctx = host.with("norm=" + name);
     ASSERT_TRUE(norm(ctx, args).is_ok());
@@ -37,8 +38,8 @@ void expect_golden(const std::vector<float>& x, const std::vector<float>& weight
 TEST(Norm, RmsMatchesTheReferenceModel) {
   LATHE_GOLDEN(file, "golden/ops_basic.safetensors");
   for (const char* size : {"", "_small"})
-    expect_golden(floats(file, std::string("rms.x") + size), floats(file, "rms.w"), floats(file, std::string("rms.y") + size), DType::kF32,
-                  1e-6);
+    expect_golden(floats(file, std::string("rms.x") + size), floats(file, "rms.w"),
+                  floats(file, std::string("rms.y") + size), DType::kF32, 1e-6);
 }
 
 // Both roundings of the reference: the normalised value before the weight, and the product.
@@ -102,7 +103,8 @@ TEST(Norm, WorksInPlaceAndBetweenWiderRows) {
 
 TEST(Norm, RefusesAWeightOfAnotherWidth) {
   Host host;
-  NormArgs args{.x = host.empty(1, 4, DType::kF32), .weight = host.vector({1, 1, 1}), .y = host.empty(1, 4, DType::kF32)};
+  NormArgs args{
+      .x = host.empty(1, 4, DType::kF32), .weight = host.vector({1, 1, 1}), .y = host.empty(1, 4, DType::kF32)};
   EXPECT_EQ(norm(host.ctx, args).code(), StatusCode::kInvalid);
 }
 
