@@ -5,8 +5,8 @@
 // The next token of each row, from f32 logits. Ids >= vocab (padding of the matrix) are never taken. NaN logits count as
 // -inf; a row without a finite logit gives -1.
 //   temperature 0: the greatest logit, ties to the lower id. Otherwise p = softmax(logits/temperature), restricted to
-//   the top_k greatest (0: all), then to the smallest set of greatest p whose sum >= top_p, then to p >= min_p·max p;
-//   renormalised, drawn by inversion, ids in order of falling p (ties: lower id first).
+//   the top_k greatest (0: all) and renormalised, then to the smallest set of greatest p whose sum >= top_p, then to
+//   p >= min_p·max p; renormalised, drawn by inversion, ids in order of falling p (ties: lower id first).
 // The draw depends on (seed, position, logits) alone: u = a hash of seed and position, in [0, 1).
 namespace lathe {
 

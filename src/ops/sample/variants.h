@@ -1,0 +1,9 @@
+#pragma once
+
+#include "ops/sample/sample.h"
+
+namespace lathe {
+namespace reference {
+Status sample(OpContext& ctx, const SampleArgs& args);
+}
+}  // namespace lathe
