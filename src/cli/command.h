@@ -67,6 +67,8 @@ inline constexpr const char* kRunModels = "Run a model";
 inline constexpr const char* kLookInside = "Look inside, make and convert";
 inline constexpr const char* kMeasure = "Prove and measure";
 
+void add_logits(CLI::App& app, Chosen& chosen);
+void add_verify(CLI::App& app, Chosen& chosen);
 void add_version(CLI::App& app, Chosen& chosen);
 
 }  // namespace lathe

@@ -12,6 +12,8 @@ namespace {
 using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
+    add_logits,
+    add_verify,
     add_version,
 };
 

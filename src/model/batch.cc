@@ -47,6 +47,16 @@ struct PhaseParts {
 int Batch::segment_rows(int i, int r) const { return cut ? piece(total_rows[i], ranks, r) : total_rows[i]; }
 
 Result<std::unique_ptr<Batch>> Batch::build(Device& device, const std::vector<Run>& runs, SequenceMemory& memory, const Partition& partition) {
+  std::vector<int> past;
+  for (const Run& r : runs) {
+    if (!r.in_ring && !memory.ring_is_empty(r.sequence)) return internal("sequence {} must be folded before a pass without ring", r.sequence);
+    past.push_back(memory.position(r.sequence));
+  }
+  return build_at(device, runs, past, memory, partition);
+}
+
+Result<std::unique_ptr<Batch>> Batch::build_at(Device& device, const std::vector<Run>& runs, const std::vector<int>& past_of_run,
+                                               SequenceMemory& memory, const Partition& partition) {
   auto b = std::make_unique<Batch>();
   const int sequences = static_cast<int>(runs.size());
   b->order.resize(sequences);
@@ -68,10 +78,9 @@ Result<std::unique_ptr<Batch>> Batch::build(Device& device, const std::vector<Ru
   }
   for (int i = 0; i < sequences; ++i) {
     const Run& run = runs[b->order[i]];
-    const int total = static_cast<int>(run.tokens.size()), position = memory.position(run.sequence);
+    const int total = static_cast<int>(run.tokens.size()), position = past_of_run[b->order[i]];
     LATHE_CHECK(run.features.empty() || run.features.size() == run.tokens.size());
     LATHE_CHECK(static_cast<int64_t>(position) + total <= static_cast<int64_t>(memory.pages(run.sequence).size()) * memory.shape().page_tokens);
-    if (!run.in_ring && !memory.ring_is_empty(run.sequence)) return internal("sequence {} must be folded before a pass without ring", run.sequence);
     const int before = b->cut ? pieces_before(total, b->ranks, partition.rank) : 0;
     const int local = b->cut ? piece(total, b->ranks, partition.rank) : total;
     // Under a cut every run goes through the scan, also single rows.

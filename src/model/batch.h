@@ -34,6 +34,9 @@ struct PhaseRows {
 struct Batch {
   static Result<std::unique_ptr<Batch>> build(Device& device, const std::vector<Run>& runs, SequenceMemory& memory,
                                               const Partition& partition);
+  // The same with rows that begin at past[i] instead of the sequences' positions: for the MTP block, which lags.
+  static Result<std::unique_ptr<Batch>> build_at(Device& device, const std::vector<Run>& runs, const std::vector<int>& past,
+                                                 SequenceMemory& memory, const Partition& partition);
 
   std::vector<int> order;
   std::vector<int> local_rows, total_rows;  // by sequence, this rank's and all

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/glm5_next/text_tower.h"
+
+namespace lathe {
+
+struct ExecutorOptions {
+  DType dtype = DType::kBF16;      // of activations and caches
+  int replay_length = 0;           // 0: no replay ring
+  int max_draft = 0;
+  int slots = 1;                   // sequences at once
+  int pages = 0;                   // cache pages for all of them
+  Partition partition;
+  Choices choices;
+};
+
+// Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has
+// succeeded, once. One thread.
+class Executor {
+ public:
+  // device, pool and checkpoint outlive the executor; comm is set when the partition has more than one rank.
+  static Result<std::unique_ptr<Executor>> create(const glm5_next::Config& config, const Checkpoint& checkpoint, Device& device,
+                                                  ThreadPool& pool, Communicator* comm, const ExecutorOptions& options);
+
+  // One pass. Pages are reserved, rings folded where a run without ring needs it, positions advanced by all rows.
+  // The output is valid until the next call. Rows in a ring: advance by fewer through accept().
+  Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr, Rows features = {});
+
+  // The MTP block over rows [position, position + tokens) of each run; see TextTower::mtp_forward.
+  // `previous` is [rows of all runs in order, hidden]. `past`: where each run's rows begin.
+  Result<glm5_next::StepOutput> run_mtp(const std::vector<Run>& runs, const std::vector<int>& past, const Rows& previous);
+
+  // Of the rows of the last run of `sequence` in its ring, the first `count` are kept; the rest is rolled back.
+  Status accept(SequenceId sequence, int rows_run, int count);
+
+  Status fold(const std::vector<SequenceId>& sequences);
+
+  SequenceMemory& memory() { return *memory_; }
+  const glm5_next::TextTower& tower() const { return *tower_; }
+  OpContext op_context();
+  Device& device() { return device_; }
+  // The index in the last run() call's list of the i-th sequence in its output, and its logit rows.
+  const Batch& last_batch() const { return *batch_; }
+  int64_t activation_bytes() const { return activations_.capacity_bytes(); }
+
+ private:
+  Executor(Device& device, ThreadPool& pool, Communicator* comm) : device_(device), pool_(pool), comm_(comm) {}
+  Status make_room(int64_t rows, int64_t logit_rows);
+
+  Device& device_;
+  ThreadPool& pool_;
+  Communicator* comm_;
+  ExecutorOptions options_;
+  std::unique_ptr<glm5_next::TextTower> tower_;
+  std::unique_ptr<SequenceMemory> memory_;
+  Arena activations_, scratch_;
+  std::unique_ptr<Batch> batch_;
+  int64_t step_ = 0;
+};
+
+}  // namespace lathe
