@@ -10,6 +10,9 @@ KINDS = (
 )
 
 
+MIXES = ((1, 0, 0), (0.6, 0.2, 0.2), (0.34, 0.33, 0.33))             # how many records are of each kind
+
+
 def value(rng, kind):
     if kind == "code":
         return "".join(rng.choice("0123456789") for _ in range(4))
@@ -20,11 +23,10 @@ def filler(rng):
     return f"{rng.choice(NAMES)} walked to the {rng.choice(PLACES)}."
 
 
-def notes(rng, count, noise):
+def notes(rng, count, noise, mix):
     """(lines, asks): `count` records with distinct keys among lines about nothing."""
     keys = rng.sample(range(len(ADJECTIVES) * len(NOUNS)), count)
     lines, records = [], []
-    mix = rng.choice(((1, 0, 0), (0.6, 0.2, 0.2), (0.34, 0.33, 0.33)))
     for n in keys:
         key = f"{ADJECTIVES[n % len(ADJECTIVES)]} {NOUNS[n // len(ADJECTIVES)]}"
         kind, text, asks = rng.choices(KINDS, mix)[0]
@@ -37,12 +39,13 @@ def notes(rng, count, noise):
 
 
 def make(rng, tokens, asks=None):
-    """A context of about `tokens` tokens (record 13, line of filler 7, question 19)."""
+    """A context of at most `tokens` tokens: a code takes 13, another record 8, a line of filler 7, a question 19."""
     asks = asks or max(4, min(64, tokens // 200))
-    noise = rng.choice((0.0, 0.0, 0.3, 1.0))
-    count = max(asks, int((tokens - 19 * asks - 30) / (13.2 + 7 * noise)))
-    count = min(count, len(ADJECTIVES) * len(NOUNS))
-    lines, records = notes(rng, count, noise)
+    noise, mix = rng.choice((0.0, 0.0, 0.3, 1.0)), rng.choice(MIXES)
+    each = 8 + 5 * mix[0] + 7 * noise
+    room = tokens - 19 * asks - 30
+    count = max(asks, min(int((room - 3 * (room / each) ** 0.5) / each), len(ADJECTIVES) * len(NOUNS)))
+    lines, records = notes(rng, count, noise, mix)
     messages = [user("Read these notes.\n" + "\n".join(lines)), assistant(READ)]
     for q, a in rng.sample(records, asks):
         messages += [user(q), assistant(a)]
@@ -51,7 +54,7 @@ def make(rng, tokens, asks=None):
 
 def short(rng):
     """A few notes and one or two questions in one message."""
-    lines, records = notes(rng, rng.randint(2, 16), 0.2)
+    lines, records = notes(rng, rng.randint(2, 16), 0.2, rng.choice(MIXES))
     (q, a), more = records[rng.randrange(len(records))], rng.sample(records, min(2, len(records)))
     messages = [user("Read these notes.\n" + "\n".join(lines) + "\n" + q), assistant(a)]
     for q, a in more[:rng.randint(0, 2)]:
