@@ -14,6 +14,9 @@ Status check(const KdaDecodeArgs& args) {
 }
 
 constexpr Variant<KdaDecodeArgs> kVariants[] = {
+    {"avx512", avx512::applies, avx512::kda_decode},
+    {"avx2", avx2::applies, avx2::kda_decode},
+    {"portable", portable::applies, portable::kda_decode},
     {"reference", always, reference::kda_decode},
 };
 

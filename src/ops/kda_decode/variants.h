@@ -6,4 +6,16 @@ namespace lathe {
 namespace reference {
 Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
 }
+namespace portable {
+bool applies(const KdaDecodeArgs& args);
+Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
+}  // namespace portable
+namespace avx2 {
+bool applies(const KdaDecodeArgs& args);
+Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
+}  // namespace avx2
+namespace avx512 {
+bool applies(const KdaDecodeArgs& args);
+Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
+}  // namespace avx512
 }  // namespace lathe

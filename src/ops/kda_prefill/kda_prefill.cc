@@ -18,6 +18,8 @@ Status check(const KdaPrefillArgs& args) {
 }
 
 constexpr Variant<KdaPrefillArgs> kVariants[] = {
+    {"chunked", portable::applies, best::chunked},  {"sequential", portable::applies, best::sequential},
+    {"chunked_avx2", avx2::applies, avx2::chunked}, {"chunked_portable", portable::applies, portable::chunked},
     {"reference", always, reference::kda_prefill},
 };
 
