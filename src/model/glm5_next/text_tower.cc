@@ -24,7 +24,7 @@ class ForwardPass {
     const int64_t s = c_.hc_copies;
     streams_ = rows(n_, s * c_.hidden);
     u_ = rows(n_, c_.hidden);
-    y_ = rows(n_, c_.hidden);
+    y_ = step.activations.rows(n_, c_.hidden, DType::kF32);  // it meets the streams in fp32 anyway: one rounding less
     post_ = floats(n_ * s);
     comb_ = floats(n_ * s * s);
     selection_.width = c_.index_top_k + c_.kpool - 1;

@@ -10,8 +10,10 @@
 //   pre' = sigmoid(m[0:S]·scale[0] + base[0:S]) + hc_eps     post' = 2·sigmoid(m[S:2S]·scale[1] + base[S:2S])
 //   C = softmax over rows of (m[2S:]·scale[2] + base[2S:]) + hc_eps;  C /= column sums + hc_eps;
 //   then sinkhorn_iters - 1 times: C /= row sums + hc_eps, C /= column sums + hc_eps;   comb' = C
-//   u = norm_weight·round(v·rsqrt(mean(v²) + norm_eps)),   v = round(sum_s pre'[s]·X'[s])
+//   u = norm_weight·v·rsqrt(mean(v²) + norm_eps),   v = sum_s pre'[s]·X'[s]                      rounded once
 //
+// The reference rounds v and the normalised row, too. Without those two, bf16 logits of a small model lie 10 % nearer to
+// the fp32 ones (0.153 against 0.171, mean of 24 sequences of tiny_bf16).
 // comb[j][s] sends old stream j to new stream s. fp32 inside; post and comb are used as fp32.
 // Tolerance: 3e-6 with f32 rows (post, comb: 1e-5), 5e-3 with bf16. streams_out may be streams.
 namespace lathe {

@@ -73,11 +73,10 @@ void store_collapsed(const HcBoundaryArgs& a, int64_t row, const Doubles& pre, c
   double square = 0;
   for (int64_t i = 0; i < hidden; ++i) {
     for (int s = 0; s < a.copies; ++s) v[i] += pre[s] * X[s * hidden + i];
-    v[i] = rounded(v[i], a.u.dtype);
     square += v[i] * v[i];
   }
   const double r = 1 / std::sqrt(square / static_cast<double>(hidden) + a.norm_eps);
-  for (int64_t i = 0; i < hidden; ++i) store(a.u, row, i, a.norm_weight[i] * rounded(v[i] * r, a.u.dtype));
+  for (int64_t i = 0; i < hidden; ++i) store(a.u, row, i, a.norm_weight[i] * v[i] * r);
 }
 
 }  // namespace

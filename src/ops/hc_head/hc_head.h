@@ -3,7 +3,7 @@
 #include "ops/op.h"
 
 // The end of the stack (model.md 1, 3): "post" of the last site, mean over the S streams, final RMSNorm.
-//   X'[s] = post[s]·y + sum_j comb[j][s]·X[j], rounded;   h = w·round(v·rsqrt(mean(v²) + eps)),  v = round(mean_s X'[s])
+//   X'[s] = post[s]·y + sum_j comb[j][s]·X[j], rounded;   h = w·v·rsqrt(mean(v²) + eps),  v = mean_s X'[s], rounded once
 // Tolerance: 3e-6 with f32 rows, 5e-3 with bf16. streams_out may be streams.
 namespace lathe {
 

@@ -35,11 +35,10 @@ Status hc_head(OpContext&, const HcHeadArgs& a) {
         v[i] += X[s * hidden + i] / a.copies;
         store(a.streams_out, row, s * hidden + i, X[s * hidden + i]);
       }
-      v[i] = rounded(v[i], a.h.dtype);
       square += v[i] * v[i];
     }
     const double r = 1 / std::sqrt(square / static_cast<double>(hidden) + a.norm_eps);
-    for (int64_t i = 0; i < hidden; ++i) store(a.h, row, i, a.norm_weight[i] * rounded(v[i] * r, a.h.dtype));
+    for (int64_t i = 0; i < hidden; ++i) store(a.h, row, i, a.norm_weight[i] * v[i] * r);
   }
   return Status::ok();
 }
