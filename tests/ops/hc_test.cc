@@ -5,6 +5,7 @@
 #include "ops/hc_boundary/hc_boundary.h"
 #include "ops/hc_head/hc_head.h"
 #include "ops/host.h"
+#include "ops/workload.h"
 #include "testing/golden.h"
 
 namespace lathe {
@@ -110,6 +111,74 @@ TEST(HcHead, MeanMatchesTheReferenceModel) {
     OpContext ctx = host.with("hc_head=" + name);
     ASSERT_TRUE(hc_head(ctx, args).is_ok());
     EXPECT_LE(rms_ratio(Host::values(args.h), rms_normed(floats(file, "head.mean"), weight, 1e-5)), 3e-6) << name;
+  }
+}
+
+// A case whose rows can be called apart: per-row arrays cut with the rows.
+struct Batch {
+  Host host;
+  HcBoundaryArgs args;
+
+  Batch(int64_t rows, int64_t hidden, int copies, DType dtype, int threads) : host(threads) {
+    CaseBuilder b(*host.device, host.memory, 3);
+    const int64_t width = copies * hidden, n = 2 * copies + copies * copies;
+    args.streams = b.rows(rows, width, dtype), args.y = b.rows(rows, hidden, dtype);
+    args.post = b.vector(rows * copies, 0.3, 1), args.comb = b.vector(rows * copies * copies, 0.1, 0.25);
+    args.fn = b.weight(n, width, dtype, 0.05);
+    args.base = b.vector(n, 0.5), args.scale = b.vector(3, 0.2, 1), args.norm_weight = b.vector(hidden, 0.2, 1);
+    args.streams_out = b.empty_rows(rows, width, dtype), args.u = b.empty_rows(rows, hidden, dtype);
+    args.post_out = b.empty<float>(rows * copies), args.comb_out = b.empty<float>(rows * copies * copies);
+    args.copies = copies;
+  }
+  HcBoundaryArgs part(int64_t begin, int64_t count) {
+    HcBoundaryArgs p = args;
+    const int64_t S = args.copies, SS = S * S;
+    p.streams = args.streams.slice(begin, count), p.y = args.y.slice(begin, count);
+    p.post = {args.post.data + begin * S, count * S}, p.comb = {args.comb.data + begin * SS, count * SS};
+    p.streams_out = host.empty(count, args.streams.width, args.streams.dtype), p.u = host.empty(count, args.u.width, args.u.dtype);
+    p.post_out = {host.empty(count, S, DType::kF32).f32(), count * S}, p.comb_out = {host.empty(count, SS, DType::kF32).f32(), count * SS};
+    return p;
+  }
+};
+
+std::vector<float> all_outputs(const HcBoundaryArgs& a, int64_t begin, int64_t count) {
+  std::vector<float> all = Host::values(a.streams_out.slice(begin, count));
+  for (float x : Host::values(a.u.slice(begin, count))) all.push_back(x);
+  const int64_t S = a.copies;
+  all.insert(all.end(), a.post_out.data + begin * S, a.post_out.data + (begin + count) * S);
+  all.insert(all.end(), a.comb_out.data + begin * S * S, a.comb_out.data + (begin + count) * S * S);
+  return all;
+}
+
+// Few rows are cut into pieces for the threads, many into blocks: no row may tell.
+TEST(HcBoundary, ARowHasTheSameBitsAloneAndInCompanyOnAnyNumberOfThreads) {
+  for (const auto& [hidden, copies, dtype] : {std::tuple{300, 4, DType::kBF16}, {131, 4, DType::kF32}, {40, 3, DType::kF32}}) {
+    Batch one(90, hidden, copies, dtype, 1), three(90, hidden, copies, dtype, 3);
+    for (const std::string& name : variants(kHcBoundary, one.args)) {
+      OpContext ctx = one.host.with("hc_boundary=" + name), ctx3 = three.host.with("hc_boundary=" + name);
+      ASSERT_TRUE(hc_boundary(ctx, one.args).is_ok());
+      ASSERT_TRUE(hc_boundary(ctx3, three.args).is_ok());
+      EXPECT_EQ(all_outputs(one.args, 0, 90), all_outputs(three.args, 0, 90)) << name;
+      for (auto [begin, count] : {std::pair{0, 1}, {89, 1}, {17, 5}, {20, 33}}) {
+        HcBoundaryArgs part = three.part(begin, count);
+        ASSERT_TRUE(hc_boundary(ctx3, part).is_ok());
+        EXPECT_EQ(all_outputs(part, 0, count), all_outputs(one.args, begin, count)) << name << " rows " << begin << " + " << count;
+      }
+    }
+  }
+}
+
+// X' over X, as the model calls it.
+TEST(HcBoundary, WorksInPlace) {
+  Batch apart(9, 100, 4, DType::kBF16, 2), inside(9, 100, 4, DType::kBF16, 2);
+  inside.args.streams_out = inside.args.streams;
+  const std::vector<float> before = Host::values(inside.args.streams);
+  for (const std::string& name : variants(kHcBoundary, apart.args)) {
+    write_floats(inside.args.streams.data, DType::kBF16, static_cast<int64_t>(before.size()), before.data());
+    OpContext ctx = apart.host.with("hc_boundary=" + name), ctx2 = inside.host.with("hc_boundary=" + name);
+    ASSERT_TRUE(hc_boundary(ctx, apart.args).is_ok());
+    ASSERT_TRUE(hc_boundary(ctx2, inside.args).is_ok());
+    EXPECT_EQ(all_outputs(apart.args, 0, 9), all_outputs(inside.args, 0, 9)) << name;
   }
 }
 

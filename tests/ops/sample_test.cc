@@ -85,7 +85,9 @@ void expect_distribution(const std::vector<float>& logits, SampleSettings s, std
     }
     // Mean kinds - 1, variance twice that: five deviations and some for the skew.
     EXPECT_LT(chi, kinds - 1 + 6 * std::sqrt(2.0 * kinds)) << name;
-    if (kinds > 1) EXPECT_GT(chi, 0) << name;
+    if (kinds > 1) {
+      EXPECT_GT(chi, 0) << name;
+    }
   }
 }
 

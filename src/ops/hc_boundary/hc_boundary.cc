@@ -30,6 +30,9 @@ Status check(const HcBoundaryArgs& a) {
 }
 
 constexpr Variant<HcBoundaryArgs> kVariants[] = {
+    {"avx512", avx512::hc_boundary_applies, avx512::hc_boundary},
+    {"avx2", avx2::hc_boundary_applies, avx2::hc_boundary},
+    {"portable", portable::hc_boundary_applies, portable::hc_boundary},
     {"reference", always, reference::hc_boundary},
 };
 

@@ -6,4 +6,16 @@ namespace lathe {
 namespace reference {
 Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
 }
+namespace portable {
+bool hc_boundary_applies(const HcBoundaryArgs& args);
+Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
+}  // namespace portable
+namespace avx2 {
+bool hc_boundary_applies(const HcBoundaryArgs& args);
+Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
+}  // namespace avx2
+namespace avx512 {
+bool hc_boundary_applies(const HcBoundaryArgs& args);
+Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
+}  // namespace avx512
 }  // namespace lathe

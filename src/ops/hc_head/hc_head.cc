@@ -24,6 +24,9 @@ Status check(const HcHeadArgs& a) {
 }
 
 constexpr Variant<HcHeadArgs> kVariants[] = {
+    {"avx512", avx512::hc_head_applies, avx512::hc_head},
+    {"avx2", avx2::hc_head_applies, avx2::hc_head},
+    {"portable", portable::hc_head_applies, portable::hc_head},
     {"reference", always, reference::hc_head},
 };
 

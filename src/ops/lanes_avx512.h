@@ -1,0 +1,68 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include "base/bf16.h"
+
+// Sixteen floats at a time, for files named *_avx512.cc. The anonymous namespace keeps what is compiled with their flags
+// out of files that have none.
+
+namespace lathe {
+namespace {
+
+struct Lanes {
+  using V = __m512;
+  static constexpr int kCount = 16;
+
+  static V zero() { return _mm512_setzero_ps(); }
+  static V set(float x) { return _mm512_set1_ps(x); }
+  static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+  static V load(const float* p) { return _mm512_loadu_ps(p); }
+  static V load(const bf16* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  // The first n < kCount values, then zeroes; memory behind them isn't read.
+  static V load(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  static V load(const bf16* p, int n) { return widen(_mm256_maskz_loadu_epi16(first(n), p)); }
+  static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  static void store(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(v)); }
+  static void store(float* p, V v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
+  static void store(bf16* p, V v, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow(v)); }
+
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V max(V a, V b) { return _mm512_max_ps(a, b); }  // b where a is NaN
+  static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  // Rounded to what bf16 can hold; of such values store_rounded() needs no rounding.
+  static V round_bf16(V v) { return _mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
+  static void store_rounded(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high_halves(_mm512_castps_si512(v))); }
+  static void store_rounded(float* p, V v) { store(p, v); }
+
+  static float sum(V v) { return _mm512_reduce_add_ps(v); }
+  static float largest(V v) { return _mm512_reduce_max_ps(v); }
+
+  // To 2 units in the last place; 0 below -104, infinity above 89, NaN stays.
+  static V exp(V x) {
+    x = max(set(-110), min(set(100), x));
+    const V n = _mm512_roundscale_ps(x * set(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const V r = fma(n, set(2.12194440e-4f), fma(n, set(-0.693359375f), x));
+    V p = fma(set(1.9875691500e-4f), r, set(1.3981999507e-3f));
+    p = fma(p, r, set(8.3334519073e-3f));
+    p = fma(p, r, set(4.1665795894e-2f));
+    p = fma(p, r, set(1.6666665459e-1f));
+    p = fma(p, r, set(5.0000001201e-1f));
+    p = fma(p, r * r, r + set(1));
+    return _mm512_scalef_ps(p, n);
+  }
+
+ private:
+  static V widen(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+  static __m256i narrow(V v) { return high_halves(rounded_bits(v)); }
+  static __m256i high_halves(__m512i x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)); }
+  // To nearest even in the high half. A NaN keeps its bits: arithmetic makes quiet ones only, whose high half is a NaN.
+  static __m512i rounded_bits(V v) {
+    const __m512i b = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
+    return _mm512_mask_add_epi32(b, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), b, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  }
+};
+
+}  // namespace
+}  // namespace lathe
