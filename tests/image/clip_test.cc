@@ -34,7 +34,7 @@ TEST_F(ClipFolder, FramesComeInTheOrderOfTheirNamesAndOthersAreIgnored) {
   std::vector<Picture> frames;
   for (int i = 0; i < 5; ++i) frames.push_back(test_picture(60, 40, i));
   for (int i : {3, 0, 4, 2, 1})
-    write("frame" + std::to_string(i) + (i % 2 ? ".png" : ".webp"),
+    write(fmt::format("frame{}.{}", i, i % 2 ? "png" : "webp"),
           i % 2 ? testing::png(frames[i]) : testing::webp(frames[i]));
   write("notes.txt", {'h', 'i'});
   write(".hidden.png", {'h', 'i'});
@@ -46,7 +46,7 @@ TEST_F(ClipFolder, FramesComeInTheOrderOfTheirNamesAndOthersAreIgnored) {
 }
 
 TEST_F(ClipFolder, AnUnknownRateIsTakenAs24) {
-  for (int i = 0; i < 48; ++i) write("f" + std::to_string(100 + i) + ".png", testing::png(test_picture(28, 28, i)));
+  for (int i = 0; i < 48; ++i) write(fmt::format("f{}.png", 100 + i), testing::png(test_picture(28, 28, i)));
   const Result<Clip> clip = read_clip(folder_, 0, config_);
   ASSERT_TRUE(clip.is_ok());
   EXPECT_EQ(clip->patches.grid.t,
