@@ -22,6 +22,8 @@ Status check(const NormArgs& args) {
 }
 
 constexpr Variant<NormArgs> kVariants[] = {
+    {"avx512", avx512::norm_applies, avx512::norm},
+    {"avx2", avx2::norm_applies, avx2::norm},
     {"portable", always, portable::norm},
     {"reference", always, reference::norm},
 };
