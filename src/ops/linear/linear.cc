@@ -21,6 +21,9 @@ Status check(const LinearArgs& args) {
 }
 
 constexpr Variant<LinearArgs> kVariants[] = {
+    {"avx512", avx512::linear_applies, avx512::linear},
+    {"avx2", avx2::linear_applies, avx2::linear},
+    {"portable", always, portable::linear},
     {"reference", always, reference::linear},
 };
 

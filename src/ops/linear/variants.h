@@ -6,4 +6,15 @@ namespace lathe {
 namespace reference {
 Status linear(OpContext& ctx, const LinearArgs& args);
 }
+namespace portable {
+Status linear(OpContext& ctx, const LinearArgs& args);
+}
+namespace avx2 {
+bool linear_applies(const LinearArgs& args);
+Status linear(OpContext& ctx, const LinearArgs& args);
+}  // namespace avx2
+namespace avx512 {
+bool linear_applies(const LinearArgs& args);
+Status linear(OpContext& ctx, const LinearArgs& args);
+}  // namespace avx512
 }  // namespace lathe

@@ -1,0 +1,51 @@
+#include "ops/linear/panel_work.h"
+
+#include <algorithm>
+
+namespace lathe {
+
+namespace {
+
+constexpr int64_t kPanelBytes = 16 << 10;  // a piece of K: 64 quads of 16 outputs
+constexpr int64_t kSumBytes = kPanel * 16;  // of a row: 4 running sums an output
+constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
+constexpr int64_t kFewValues = 16 << 10;    // below, waking the pool costs more than the work
+
+}  // namespace
+
+PanelWork::PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest) : kernels(kernels), ctx_(ctx) {
+  const int threads = ctx.pool->threads();
+  scratch_ = new (ctx.scratch->take(threads * static_cast<int64_t>(sizeof(PanelScratch)))) PanelScratch[threads];
+  for (int i = 0; i < threads; ++i)
+    scratch_[i] = {.values = ctx.scratch->take<float>(kMaxBlockRows * kPanel),
+                   .beside = ctx.scratch->take<float>(kMaxBlockRows * kPanel),
+                   .sums = ctx.scratch->take<char>(kMaxBlockRows * kSumBytes),
+                   .panel = ctx.scratch->take<char>(kPanelBytes),
+                   .row = ctx.scratch->take<float>((widest + 31) / 32 * 32)};
+}
+
+PreparedRows PanelWork::take(Operand operand, int64_t rows, int64_t width) const {
+  PreparedRows p{.operand = operand, .data = nullptr, .rows = rows, .width = width, .row_bytes = kernels.row_bytes(operand, width)};
+  p.data = ctx_.scratch->take<char>(rows * p.row_bytes);
+  if (operand == Operand::kI8 || operand == Operand::kE4M3) p.scale = ctx_.scratch->take<float>(rows);
+  return p;
+}
+
+void PanelWork::prepare(const Rows& x, const int32_t* index, const PreparedRows& to) const {
+  const auto some = [&](Part rows, int worker) {
+    for (int64_t r = rows.begin; r < rows.end; ++r) kernels.prepare(x, index ? index[r] : r, to, r, scratch_[worker].row);
+  };
+  if (to.rows * x.width <= kFewValues) return some({0, to.rows}, 0);
+  const int64_t parts = std::min<int64_t>(to.rows, 8 * threads());
+  run(parts, [&](int64_t part, int worker) { some(part_of(to.rows, parts, part), worker); });
+}
+
+int64_t block_rows(int64_t row_bytes) { return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 48, kMaxBlockRows); }
+
+int64_t panel_runs(int64_t panels, int64_t blocks, int threads) {
+  if (threads == 1) return 1;
+  const int64_t tasks = int64_t{threads} * (blocks > 1 ? 16 : 4);
+  return std::clamp<int64_t>((tasks + blocks - 1) / std::max<int64_t>(blocks, 1), 1, std::max<int64_t>(panels, 1));
+}
+
+}  // namespace lathe

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "ops/linear/panel.h"
+#include "ops/op.h"
+
+// How a call with matrix products is cut into tasks: rows in blocks, outputs in runs of panels. Which task computes a
+// value never changes its bits, so the cut may follow the number of threads.
+
+namespace lathe {
+
+// Kernels, and the memory of a call's workers; taken from ctx.scratch inside the caller's ArenaScope.
+class PanelWork {
+ public:
+  // widest: values of the longest row that is prepared.
+  PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest);
+
+  const PanelKernels& kernels;
+  const PanelScratch& scratch(int worker) const { return scratch_[worker]; }
+  int threads() const { return ctx_.pool->threads(); }
+  template <class F>
+  void run(int64_t tasks, F&& f) const {
+    ctx_.pool->run(tasks, f);
+  }
+
+  PreparedRows take(Operand operand, int64_t rows, int64_t width) const;
+  // Row i of `to` from row index[i] of x, or from row i.
+  void prepare(const Rows& x, const int32_t* index, const PreparedRows& to) const;
+  // For each worker, what ctx.scratch must hold beside prepared rows.
+  float* take_floats(int64_t count) const { return ctx_.scratch->take<float>(count); }
+
+ private:
+  OpContext& ctx_;
+  PanelScratch* scratch_;
+};
+
+// [begin, end) of `count` things for part `part` of `parts`.
+struct Part {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+inline Part part_of(int64_t count, int64_t parts, int64_t part) { return {count * part / parts, count * (part + 1) / parts}; }
+
+inline int64_t panels_of(int64_t outs) { return (outs + kPanel - 1) / kPanel; }
+inline int panel_outs(const Weight& w, int64_t first_out) { return static_cast<int>(std::min<int64_t>(kPanel, w.out - first_out)); }
+
+// Rows that share a panel while it lies in L1, and that lie in L2 themselves while panels pass.
+int64_t block_rows(int64_t row_bytes);
+
+// Into how many runs `panels` are cut beside `blocks` row blocks: enough tasks to keep every thread busy to the end.
+int64_t panel_runs(int64_t panels, int64_t blocks, int threads);
+
+}  // namespace lathe
