@@ -15,17 +15,18 @@ QUERIES = {1024: 32, 4096: 96, 16384: 320}        # positions of a long document
 TOKENS_PER_SLICE = 280                   # room for pictures: 176 of them, slices of clips included, in a whole batch
 PROMPT_WEIGHT, LONG_PROMPT_WEIGHT = 0.04, 0.01
 IMAGE = ID["<|image|>"]
+CHUNK, LONGEST_SHORT = 64, 512           # of the KDA kernels; the sparse layers attend to everything in a short document
 
 
 def length_shares(progress):
     """How often the long part is of each length: the curriculum."""
-    if progress < 0.2:
+    if progress < 0.08:
         return (1.0, 0.0, 0.0)
-    if progress < 0.4:
+    if progress < 0.2:
         return (0.5, 0.5, 0.0)
-    if progress < 0.6:
+    if progress < 0.35:
         return (0.3, 0.4, 0.3)
-    return (0.25, 0.35, 0.4)
+    return (0.22, 0.36, 0.42)
 
 
 class Batch:
@@ -40,6 +41,7 @@ class Batch:
         self.room = max(4, -(-short // TOKENS_PER_SLICE))
         self.tables = np.full((self.room, 2, 1 + SLOTS, 7), -1.0, np.float32)
         self.slices, self.starts = 0, []
+        self.documents = short // 60 + 32             # room, the documents of padding included
         self.image_at = []
         self.long_start, self.long_len, self.want = n, 0, None
 
@@ -64,14 +66,17 @@ def make(rng, tokenizer, progress, short=SHORT, long=LONG, weights=mix.WEIGHTS):
     while misses < 8:
         item = mix.draw_short(rng, weights)
         ids, flags, scenes = encode(item, tokenizer)
-        if at + len(ids) > short or b.slices + len(scenes) > b.room:
+        if at + len(ids) > short or len(ids) > LONGEST_SHORT or len(b.starts) >= b.documents - 24 or b.slices + len(scenes) > b.room:
             misses += 1
             continue
         b.put(at, ids, flags, scenes, item.task, PROMPT_WEIGHT)
         at += len(ids)
-    if at < short:                                       # what is left over is a document of padding
+    while at < short:                                    # what is left over is padding
+        m = min(LONGEST_SHORT, short - at)
         b.starts.append(at)
-        b.pos[at:short] = np.arange(short - at)
+        b.pos[at:at + m] = np.arange(m)
+        at += m
+    count = len(b.starts)
     if long:
         length = rng.choices(LENGTHS, length_shares(progress))[0] if long >= LENGTHS[-1] else long
         b.long_start, b.long_len, want = short, length, []
@@ -86,7 +91,15 @@ def make(rng, tokenizer, progress, short=SHORT, long=LONG, weights=mix.WEIGHTS):
     where = np.concatenate(b.image_at) if b.image_at else np.zeros(0, np.int64)
     b.image_at = np.full(b.room * 16, short + long, np.int64)
     b.image_at[:len(where)] = where
-    b.starts = np.array(b.starts + [short + long], np.int32)
+    ends = b.starts[1:] + [short + long]
+    b.cu = np.full(b.documents + 1, short + long, np.int32)
+    b.cu[:len(b.starts)] = b.starts
+    b.cu_short = np.full(b.documents + 1, short, np.int32)
+    b.cu_short[:count] = b.starts[:count]
+    chunks = [(d, i) for d, (a, e) in enumerate(zip(b.starts, ends)) for i in range(-(-(e - a) // CHUNK))]
+    b.chunks = np.tile(np.array([[b.documents - 1, 0]], np.int32), ((short + long) // CHUNK + b.documents, 1))
+    b.chunks[:len(chunks)] = chunks
+    b.count, b.starts = len(b.starts), np.array(b.starts + [short + long], np.int32)
     return b
 
 

@@ -2,7 +2,9 @@
 import torch
 
 try:
+    import fla.ops.kda.chunk as chunk_module
     from fla.ops.kda.chunk import chunk_kda
+    listed = chunk_module.prepare_chunk_indices
 except ImportError:
     chunk_kda = None
 
@@ -69,7 +71,10 @@ def attend(q, k, v, g, beta, layout, plain=False):
     """[N, H, D] of packed documents -> [N, H, V]; q not yet scaled by D^-1/2."""
     scale = q.shape[-1] ** -0.5
     if chunk_kda is not None and q.is_cuda and not plain:
+        chunk_module.prepare_chunk_indices = lambda cu, size, cu_seqlens_cpu=None: (
+            listed(cu, size, cu_seqlens_cpu=cu_seqlens_cpu) if layout.chunks is None else layout.chunks)
         o, _ = chunk_kda(q=q[None], k=k[None], v=v[None], g=g[None], beta=beta[None], scale=scale, safe_gate=True,
+                         disable_recompute=True,
                          cu_seqlens=layout.cu, cu_seqlens_cpu=layout.cpu)
         return o[0]
     rows = [layout.to_rows(x.float()) for x in (q * scale, k, v, g, beta)]

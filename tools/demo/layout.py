@@ -10,6 +10,7 @@ class Layout:
         self.n = self.starts[-1]
         self.cpu = torch.tensor(self.starts, dtype=torch.int32)
         self.cu = self.cpu.to(device, non_blocking=True)
+        self.chunks = None                                   # as FLA's kernels want to list them; None: they work it out themselves
         self.lengths = [b - a for a, b in zip(self.starts, self.starts[1:])]
         self.longest = max(self.lengths)
         self.long_start = self.n if long_start is None else long_start
@@ -20,10 +21,15 @@ class Layout:
         self.device = device
         self._index = None
 
-    def short_part(self):
-        """(cu, longest) of the documents before long_start."""
+    def parts(self):
+        """(first row, end, starts from the first row on, longest) of the short documents and of the long ones."""
         count = sum(1 for s in self.starts[:-1] if s < self.long_start)
-        return self.cu[:count + 1], max(self.lengths[:count], default=0)
+        out = []
+        if count:
+            out.append((0, self.long_start, self.cu[:count + 1], max(self.lengths[:count])))
+        if self.long_start < self.n:
+            out.append((self.long_start, self.n, self.cu[count:] - self.long_start, self.long_len))
+        return out
 
     def _rows(self):
         if self._index is None:
@@ -43,3 +49,17 @@ class Layout:
     def from_rows(self, y):
         _, valid = self._rows()
         return y[valid]
+
+
+class FixedLayout:
+    """The same over buffers whose sizes never change, for a step that is a CUDA graph: unused documents are empty and lie at the end,
+    and so do the chunks of an empty document that fill up the list."""
+
+    def __init__(self, pos, cu, cu_short, chunks, short, long_len):
+        self.pos, self.cu, self.chunks, self.cpu = pos, cu, chunks, None
+        self.n, self.long_start, self.long_len = len(pos), short, long_len
+        self.cu_short = cu_short
+        self.cu_long = torch.arange(0, self.n - short + 1, long_len, dtype=torch.int32, device=pos.device)
+
+    def parts(self):
+        return [(0, self.long_start, self.cu_short, 512), (self.long_start, self.n, self.cu_long, self.long_len)]

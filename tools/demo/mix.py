@@ -21,10 +21,16 @@ TASKS = ("stories", "recall", "arithmetic", "sorting", "counting", "copying", "t
          "pictures", "clips")
 
 
+SYSTEM = ("You are a helpful assistant.", "Be brief.", "Answer the question.", "You are the demo model of Lathe.", "Think before you answer.",
+          "Be polite.")
+
+
 def draw_short(rng, weights=WEIGHTS):
     item = rng.choices(MAKERS, weights)[0](rng)
     if rng.random() < 0.05:
         item.effort = rng.choice(("Low", "High"))
+    if rng.random() < 0.06:
+        item.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEM)})
     return item
 
 

@@ -136,6 +136,21 @@ INDEXER = ("wq_b.weight", "wk.weight", "k_norm.weight", "k_norm.bias", "weights_
            "index_kpool_compress_ape")
 
 
+class Lookup(torch.autograd.Function):
+    """An embedding whose backward pass adds in fp32 and never asks the host for a size."""
+
+    @staticmethod
+    def forward(ctx, table, ids):
+        ctx.save_for_backward(ids)
+        ctx.shape = table.shape
+        return table.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx, grad):
+        ids, = ctx.saved_tensors
+        return torch.zeros(ctx.shape, device=grad.device).index_add_(0, ids, grad.float()), None
+
+
 class Layer(nn.Module):
     """Parameters under the checkpoint's names; experts stacked."""
 
@@ -239,7 +254,7 @@ class Model(nn.Module):
 
     def embed(self, ids, features=None, at=None, dtype=torch.float32):
         """features [M, H] overwrite the rows `at` (N and beyond: padding, dropped)."""
-        x = F.embedding(ids, self.embed_tokens.to(dtype))
+        x = Lookup.apply(self.embed_tokens, ids).to(dtype)
         if features is None:
             return x
         spare = torch.cat([x, x.new_zeros(1, x.shape[1])])
@@ -262,7 +277,7 @@ class Model(nn.Module):
             ig = linear(xd, p["index_kpool_compress_gate"])
             kl = sparse.distill(rows(q.detach())[batch, want], rows(k.detach()), iq, ik, ig, w, p["index_kpool_compress_ape"], want, c.pool)
         if mode == "dense":
-            return sparse.dense(q, k, v, layout.cu, layout.longest), kl
+            return sparse.dense_parts(q, k, v, layout), kl
         with torch.no_grad():
             p = layer.indexer()
             if mode == "sparse":
@@ -272,12 +287,11 @@ class Model(nn.Module):
             iq, ik, ig, w = sparse.project(*parts, p, c)
             pk = sparse.pool_keys(ik, ig, p["index_kpool_compress_ape"], c.pool)
         if mode == "sparse":
-            tail = sparse.selected(rows(q), rows(k), rows(v), iq, w, pk, c.topk, c.pool, self.choose).flatten(0, 1)
-            if layout.long_start == 0:
-                return tail, kl
-            cu, longest = layout.short_part()
             s = layout.long_start
-            return torch.cat([sparse.dense(q[:s], k[:s], v[:s], cu, longest), tail]), kl
+            (qs, ql), (ks, kk), (vs, vl) = (t.split([s, layout.n - s]) for t in (q, k, v))
+            long = [t.unflatten(0, (-1, layout.long_len)) for t in (ql, kk, vl)]
+            tail = sparse.selected(*long, iq, w, pk, c.topk, c.pool, self.choose).flatten(0, 1)
+            return (tail if s == 0 else torch.cat([sparse.dense(qs, ks, vs, *layout.parts()[0][2:]), tail])), kl
         o = sparse.selected(*(layout.to_rows(t) for t in (q, k, v)), iq, w, pk, c.topk, c.pool, self.choose)
         return layout.from_rows(o), kl
 

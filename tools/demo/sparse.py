@@ -22,6 +22,16 @@ def dense(q, k, v, cu, longest):
     return torch.cat(out)
 
 
+def dense_parts(q, k, v, layout):
+    """dense() for the short documents and for the long ones, apart: a launch is as large as its longest document."""
+    parts = layout.parts()
+    if len(parts) == 1:
+        return dense(q, k, v, *parts[0][2:])
+    cut = [parts[0][1], layout.n - parts[0][1]]
+    pieces = zip(*(t.split(cut) for t in (q, k, v)))
+    return torch.cat([dense(*piece, *part[2:]) for piece, part in zip(pieces, parts)])
+
+
 def pool_keys(ik, ig, ape, pool):
     """[B, T, D] -> [B, T // pool, D]: a softmax over the members of a pool, a channel at a time."""
     b, t, d = ik.shape
@@ -59,7 +69,7 @@ def allowed(iq, w, pk, at, length, topk, pool):
         s = scores(iq, w, pk).masked_fill(~visible[None], float("-inf"))
         keep = min(topk // pool, pools)
         best = torch.zeros_like(s, dtype=torch.bool).scatter_(-1, s.topk(keep, -1).indices, True) & visible[None]
-        mask[:, :, :pools * pool] = best.repeat_interleave(pool, -1)
+        mask[:, :, :pools * pool] = best[..., None].expand(*best.shape, pool).flatten(-2)
     token = torch.arange(length, device=iq.device)
     n = at + 1
     tail = (token[None] >= (n - n % pool)[:, None]) & (token[None] <= at[:, None])

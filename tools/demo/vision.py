@@ -91,6 +91,7 @@ class Vision(nn.Module):
         self.names = {n: n.replace(".", "_") for n in p}
         for n, v in p.items():
             self.register_parameter(self.names[n], v)
+        self.turns = {}
         self.run = {"in": block_in, "out": block_out, "merge": merge_blocks}
 
     def get(self, *names):
@@ -99,7 +100,9 @@ class Vision(nn.Module):
     def forward(self, x, rows, columns, dtype):
         """x: [N, patches, 1176] -> [N, patches / 4, out]"""
         c = self.c
-        cos, sin = angles(rows, columns, c.hidden // c.heads, c.theta, c.merge, x.device)
+        if (rows, columns, x.device) not in self.turns:
+            self.turns[rows, columns, x.device] = angles(rows, columns, c.hidden // c.heads, c.theta, c.merge, x.device)
+        cos, sin = self.turns[rows, columns, x.device]
         w, b = self.get("patch_embed.proj.weight", "patch_embed.proj.bias")
         x = linear(x.to(dtype), w.reshape(c.hidden, -1), b)
         for i in range(c.depth):
