@@ -46,6 +46,8 @@ std::vector<T> values(const TensorSpan& span) {
 
 }  // namespace
 
+std::string source_file(const std::string& relative) { return std::string(LATHE_SOURCE_DIR) + "/" + relative; }
+
 std::string fixture(const std::string& relative) {
   const std::filesystem::path source = LATHE_SOURCE_DIR;
   for (const auto& root : {source / "tests" / "data", source.parent_path() / "shared" / "fixtures"})

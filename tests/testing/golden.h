@@ -11,6 +11,8 @@ namespace lathe::testing {
 
 // Path of a fixture ("golden/ops_kda.safetensors"), or "" where it is at neither place.
 std::string fixture(const std::string& relative);
+// Path of a file of the repository.
+std::string source_file(const std::string& relative);
 
 // A tensor's values; the test stops with a message if it isn't there. Any dtype of a file is converted.
 std::vector<float> floats(const Safetensors& file, const std::string& name);
