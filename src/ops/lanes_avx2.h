@@ -25,6 +25,12 @@ struct Lanes {
     for (int i = 0; i < n; ++i) part[i] = p[i];
     return load(part);
   }
+  static void split(const bf16* p, V& even, V& odd) { split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), even, odd); }
+  static void split(const bf16* p, int n, V& even, V& odd) {
+    alignas(32) bf16 part[2 * kCount] = {};
+    for (int i = 0; i < n; ++i) part[i] = p[i];
+    split(part, even, odd);
+  }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static void store(bf16* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(v)); }
   static void store(float* p, V v, int n) { _mm256_maskstore_ps(p, first(n), v); }
@@ -69,6 +75,10 @@ struct Lanes {
   }
 
  private:
+  static void split(__m256i x, V& even, V& odd) {
+    even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+    odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   static V power_of_2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
   static V widen(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
   static __m128i narrow(V v) { return high_halves(rounded_bits(v)); }

@@ -20,9 +20,14 @@ struct Lanes {
 
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static V load(const bf16* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-  // The first n < kCount values, then zeroes; memory behind them isn't read.
+  // The first n <= kCount values, then zeroes; memory behind them isn't read.
   static V load(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
   static V load(const bf16* p, int n) { return widen(_mm256_maskz_loadu_epi16(first(n), p)); }
+  // 2·kCount values as those at even and those at odd places: half the work of load(), where order doesn't matter.
+  static void split(const bf16* p, V& even, V& odd) { split(_mm512_loadu_si512(p), even, odd); }
+  static void split(const bf16* p, int n, V& even, V& odd) {
+    split(_mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), p), even, odd);
+  }
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static void store(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(v)); }
   static void store(float* p, V v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
@@ -54,6 +59,10 @@ struct Lanes {
   }
 
  private:
+  static void split(__m512i x, V& even, V& odd) {
+    even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    odd = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   static V widen(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
   static __m256i narrow(V v) { return high_halves(rounded_bits(v)); }
   static __m256i high_halves(__m512i x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)); }

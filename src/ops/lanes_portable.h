@@ -24,6 +24,14 @@ struct Lanes {
     for (int i = 0; i < n; ++i) part[i] = p[i];
     return load(part);
   }
+  static void split(const bf16* p, V& even, V& odd) {
+    for (int i = 0; i < kCount; ++i) even[i] = to_float(p[2 * i]), odd[i] = to_float(p[2 * i + 1]);
+  }
+  static void split(const bf16* p, int n, V& even, V& odd) {
+    bf16 part[2 * kCount] = {};
+    for (int i = 0; i < n; ++i) part[i] = p[i];
+    split(part, even, odd);
+  }
   static void store(float* p, V v) {
     for (int i = 0; i < kCount; ++i) p[i] = v[i];
   }

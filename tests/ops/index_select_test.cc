@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/case_sequences.h"
 #include "ops/host.h"
 #include "testing/golden.h"
 
@@ -161,6 +162,92 @@ TEST(IndexSelect, HeadWeightsMayBeNegative) {
   for (const std::string& name : variants(one.args)) {
     one.run(name);
     EXPECT_EQ(one.set(0), (std::vector<int32_t>{1, 3})) << name;
+  }
+}
+
+// Sequences of every phase in one call.
+struct Ragged7 {
+  Host host;
+  std::vector<CaseSequence> sequences = {{0, 5}, {200, 9}, {90, 21}, {50, 3, true}, {131, 1}, {400, 1}, {0, 130}};
+  IndexSelectArgs args;
+  std::vector<char> pages, open;
+
+  Ragged7(DType dtype, int threads) : host(threads) {
+    CaseBuilder b(*host.device, host.memory, 11);
+    const PagedCase c = paged_case(b, sequences, 16);
+    args.heads = 6, args.dim = 40, args.kpool = 4, args.top_k = 24, args.page_tokens = 16, args.ring = 7;
+    args.key = b.rows(c.total_rows, 40, dtype, 2), args.gate = b.rows(c.total_rows, 40, dtype);
+    args.key_norm_weight = b.vector(40, 0.2, 1), args.key_norm_bias = b.vector(40, 0.2), args.ape = b.vector(160, 0.5);
+    args.query = b.rows(c.total_rows, 240, dtype), args.head_weight = b.rows(c.total_rows, 6, DType::kF32);
+    args.fresh = args.queries = c.rows, args.slot = c.slot, args.table = c.table, args.table_stride = c.table_stride;
+    args.pages = b.pool(c.num_pages, 4 * 40, dtype, 1), args.open = b.pool(c.slot.count + 1, 7 * 80, dtype, 1);
+    args.selected = b.empty<int32_t>(c.total_rows * args.width()), args.selected_count = b.empty<int32_t>(c.total_rows);
+    pages = bytes(args.pages), open = bytes(args.open);
+  }
+  static std::vector<char> bytes(const Pool& p) {
+    const char* data = static_cast<const char*>(p.data);
+    return {data, data + p.items * p.item_bytes()};
+  }
+  void restore() {
+    std::copy(pages.begin(), pages.end(), static_cast<char*>(args.pages.data));
+    std::copy(open.begin(), open.end(), static_cast<char*>(args.open.data));
+    std::fill_n(args.selected.data, args.selected.count, 77);
+  }
+  std::vector<int32_t> sets() const { return {args.selected.data, args.selected.data + args.selected.count}; }
+  IndexSelectArgs alone(int i) {
+    IndexSelectArgs one = args;
+    const int begin = args.fresh.start[i], rows = args.fresh.start[i + 1] - begin;
+    for (Rows* r : {&one.key, &one.gate, &one.query, &one.head_weight}) *r = r->slice(begin, rows);
+    one.fresh = one.queries = {host.ints({0, rows}), {args.fresh.past.data + i, 1}};
+    one.slot = {args.slot.data + i, 1}, one.table = {args.table.data + i * args.table_stride, args.table_stride};
+    one.selected = {args.selected.data + begin * args.width(), rows * args.width()};
+    one.selected_count = {args.selected_count.data + begin, rows};
+    return one;
+  }
+};
+
+TEST(IndexSelect, ASequenceHasTheSameBitsAloneAndInCompanyOnAnyNumberOfThreads) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    Ragged7 together(dtype, 3), apart(dtype, 1);
+    for (const std::string& name : variants(together.args)) {
+      OpContext ctx3 = together.host.with("index_select=" + name), ctx1 = apart.host.with("index_select=" + name);
+      together.restore(), apart.restore();
+      ASSERT_TRUE(index_select(ctx3, together.args).is_ok());
+      for (size_t i = 0; i < apart.sequences.size(); ++i) {
+        const IndexSelectArgs one = apart.alone(static_cast<int>(i));
+        ASSERT_TRUE(index_select(ctx1, one).is_ok());
+      }
+      EXPECT_EQ(together.sets(), apart.sets()) << name;
+      EXPECT_EQ(Ragged7::bytes(together.args.pages), Ragged7::bytes(apart.args.pages)) << name;
+      EXPECT_EQ(Ragged7::bytes(together.args.open), Ragged7::bytes(apart.args.open)) << name;
+    }
+  }
+}
+
+// Rejected draft rows: what follows a rollback sees the ring as if they had never been.
+TEST(IndexSelect, ARingWithRoomToSpareSurvivesARollback) {
+  for (const std::string& name : {std::string("reference"), variants(OneSequence(1, 3, 4, 8, 0, 5, 5).args).front()}) {
+    std::vector<float> drafted, plain;
+    for (std::vector<float>* out : {&drafted, &plain}) {
+      OneSequence one(1, 3, 4, 8, 0, 5, 5);
+      IndexSelectArgs& a = one.args;
+      a.ring = 8;
+      a.open = {.data = one.host.empty(1, 8 * 6, DType::kF32).data, .items = 1, .item_size = 8 * 6};
+      a.ape = one.host.vector({0.1f, 0.2f, 0, 0, 0, 0.5f, 0, 0.3f, 0, 1, 0, 0});
+      CaseBuilder b(*one.host.device, one.host.memory, 5);
+      const Rows key = b.rows(8, 3, DType::kF32), gate = b.rows(8, 3, DType::kF32), query = b.rows(8, 3, DType::kF32), wrong = b.rows(8, 3, DType::kF32);
+      auto feed = [&](int begin, int rows, const Rows& keys) {
+        a.key = keys.slice(begin, rows), a.gate = gate.slice(begin, rows), a.query = query.slice(begin, rows);
+        a.head_weight = one.host.rows(rows, 1, std::vector<float>(rows, 1));
+        a.fresh = a.queries = {one.host.ints({0, rows}), one.host.ints({begin})};
+        one.run(name);
+      };
+      feed(0, 5, key);                                   // pool 0, and position 4 in the ring
+      if (out == &drafted) feed(5, 2, wrong);            // rejected
+      feed(5, 1, key), feed(6, 2, key);                  // pool 1
+      *out = one.pool(1);
+    }
+    EXPECT_EQ(drafted, plain) << name;
   }
 }
 

@@ -43,6 +43,9 @@ Status check(const IndexSelectArgs& a) {
 }
 
 constexpr Variant<IndexSelectArgs> kVariants[] = {
+    {"avx512", avx512::index_select_applies, avx512::index_select},
+    {"avx2", avx2::index_select_applies, avx2::index_select},
+    {"portable", portable::index_select_applies, portable::index_select},
     {"reference", always, reference::index_select},
 };
 
