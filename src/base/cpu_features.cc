@@ -1,11 +1,19 @@
 #include "base/cpu_features.h"
 
+#include <cpuid.h>
+
 #include <cstdlib>
 #include <string_view>
 
 namespace lathe {
 
 namespace {
+
+// Leaf 7.1, EAX bit 5. clang 14 doesn't know "avx512bf16" in __builtin_cpu_supports.
+bool has_avx512_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
 
 CpuFeatures detect() {
   CpuFeatures f;
@@ -16,7 +24,7 @@ CpuFeatures detect() {
   if (isa == "avx2") return f;
   f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  f.avx512_bf16 = f.avx512 && __builtin_cpu_supports("avx512bf16");
+  f.avx512_bf16 = f.avx512 && has_avx512_bf16();
   f.avx512_vnni = f.avx512 && __builtin_cpu_supports("avx512vnni");
   return f;
 }
