@@ -5,14 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "text/byte_range.h"
 #include "text/tokenizer_file.h"
 
 namespace lathe {
-
-// A stretch of bytes, [begin, end).
-struct ByteRange {
-  size_t begin = 0, end = 0;
-};
 
 // Cuts text at added tokens: the leftmost, of those the longest.
 class AddedTokenMatcher {

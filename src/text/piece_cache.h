@@ -13,8 +13,7 @@ namespace lathe {
 // Ids of pieces met lately. Direct-mapped, an entry a cache line: what doesn't fit isn't kept, what collides is replaced.
 class PieceCache {
  public:
-  // 2^15 lines, 2 MB, as much as a core's second-level cache: English text finds 97 % of its pieces there, and twice the
-  // lines find 98 % more slowly.
+  // 2^15 lines, 2 MB: about a core's second-level cache.
   PieceCache() : entries_(1 << 15) {}
 
   static bool may_hold(std::string_view piece) { return piece.size() <= sizeof Entry{}.bytes; }
