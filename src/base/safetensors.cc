@@ -133,7 +133,7 @@ Result<TensorSpan> Safetensors::find(std::string_view name) const {
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std::vector<Entry> entries) {
-  Json header = Json::object();
+  Json header = {{"__metadata__", {{"format", "pt"}}}};  // some readers insist on it
   SafetensorsWriter writer;
   writer.path_ = path;
   for (const Entry& e : entries) {
@@ -144,7 +144,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
     writer.expected_bytes_ += bytes;
   }
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize((8 + text.size() + 63) / 64 * 64 - 8, ' ');  // data begins on a cache line
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (!file) return invalid("{}: cannot be written: {}", path, std::strerror(errno));
   writer.file_ = file;

@@ -60,6 +60,8 @@ struct RunOptions {
   std::vector<std::string> variants;  // OP=NAME; checked for form
 };
 void add_run_options(CLI::App& sub, RunOptions& options);
+void add_threads_option(CLI::App& sub, int& threads);  // alone, for what computes without a model
+void add_variant_option(CLI::App& sub, std::vector<std::string>& variants);
 void add_json_option(CLI::App& sub, bool& json);
 
 // Groups of `lathe --help`.
@@ -68,6 +70,8 @@ inline constexpr const char* kLookInside = "Look inside, make and convert";
 inline constexpr const char* kMeasure = "Prove and measure";
 
 void add_logits(CLI::App& app, Chosen& chosen);
+void add_synth(CLI::App& app, Chosen& chosen);
+void add_bench(CLI::App& app, Chosen& chosen);
 void add_verify(CLI::App& app, Chosen& chosen);
 void add_version(CLI::App& app, Chosen& chosen);
 

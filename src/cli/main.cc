@@ -13,6 +13,8 @@ using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
     add_logits,
+    add_synth,
+    add_bench,
     add_verify,
     add_version,
 };

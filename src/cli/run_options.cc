@@ -22,17 +22,25 @@ std::string malformed_choice(const std::string& text) {
 
 }  // namespace
 
-void add_run_options(CLI::App& sub, RunOptions& options) {
-  options.threads = usable_cores();
-  sub.add_option("--threads", options.threads, "Threads that compute (default: all cores)")->check(CLI::Range(1, 1024));
-  sub.add_option("--device", options.device, "Where to compute: cpu, or sim (a second address space and an in-order queue)")
-      ->check(CLI::IsMember({"cpu", "sim"}))
-      ->capture_default_str();
-  sub.add_option("--variant", options.variants, "Use variant NAME of operator OP; '*' is every operator. Repeatable")
+void add_threads_option(CLI::App& sub, int& threads) {
+  threads = usable_cores();
+  sub.add_option("--threads", threads, "Threads that compute (default: all cores)")->check(CLI::Range(1, 1024));
+}
+
+void add_variant_option(CLI::App& sub, std::vector<std::string>& variants) {
+  sub.add_option("--variant", variants, "Use variant NAME of operator OP; '*' is every operator. Repeatable")
       ->type_name("OP=NAME")
       ->expected(1)
       ->take_all()
       ->check(CLI::Validator(malformed_choice, "", "choice"));
+}
+
+void add_run_options(CLI::App& sub, RunOptions& options) {
+  add_threads_option(sub, options.threads);
+  sub.add_option("--device", options.device, "Where to compute: cpu, or sim (a second address space and an in-order queue)")
+      ->check(CLI::IsMember({"cpu", "sim"}))
+      ->capture_default_str();
+  add_variant_option(sub, options.variants);
 }
 
 void add_json_option(CLI::App& sub, bool& json) { sub.add_flag("--json", json, "Report as JSON on stdout"); }

@@ -50,6 +50,14 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
   return c;
 }
 
+Checkpoint Checkpoint::of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors, std::shared_ptr<const void> owner) {
+  Checkpoint c;
+  c.dir_ = std::move(name);
+  c.owner_ = std::move(owner);
+  for (const auto& [tensor, span] : tensors) c.tensors_.emplace(tensor, Entry{span, nullptr});
+  return c;
+}
+
 const TensorSpan* Checkpoint::find(std::string_view name) const {
   auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second.span;
@@ -57,7 +65,7 @@ const TensorSpan* Checkpoint::find(std::string_view name) const {
 
 const std::string& Checkpoint::file_of(std::string_view name) const {
   auto it = tensors_.find(name);
-  return it == tensors_.end() ? dir_ : it->second.file->path();
+  return it == tensors_.end() || !it->second.file ? dir_ : it->second.file->path();
 }
 
 Status Checkpoint::missing(std::string_view name) const {

@@ -15,6 +15,8 @@ namespace lathe {
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& dir);
+  // The same over tensors in memory, which `owner` keeps alive; `name` stands for the folder in messages.
+  static Checkpoint of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors, std::shared_ptr<const void> owner);
 
   // nullptr: no such tensor.
   const TensorSpan* find(std::string_view name) const;
@@ -27,7 +29,7 @@ class Checkpoint {
   int64_t bytes() const;
   struct Entry {
     TensorSpan span;
-    const Safetensors* file;
+    const Safetensors* file;  // nullptr: in memory
   };
   const std::map<std::string, Entry, std::less<>>& tensors() const { return tensors_; }
 
@@ -35,6 +37,7 @@ class Checkpoint {
   Status add_file(const std::string& path);
   std::string dir_;
   std::vector<std::unique_ptr<Safetensors>> files_;
+  std::shared_ptr<const void> owner_;
   std::map<std::string, Entry, std::less<>> tensors_;
 };
 
