@@ -37,7 +37,7 @@ AnyOp kda_decode_workload() {
   cases.push_back(decode_case(small_kda_shapes()[0], 1, false, false));
   for (int rows : {1, 8, 32}) cases.push_back(decode_case(bench_kda_shape(), rows, false, true));
   cases.push_back(decode_case(bench_kda_shape(KdaGates::kRetain, DType::kF32), 8, false, true));
-  return any_op(kKdaDecode, std::move(cases));
+  return any_op(kKdaDecode, std::move(cases), rows_alone<KdaDecodeArgs>);
 }
 
 }  // namespace lathe

@@ -11,25 +11,28 @@ namespace lathe {
 
 namespace {
 
-// A task runs the whole of a sequence for a part of a head: some blocks of its state's tile. Rows of S never meet, so
-// how many parts there are changes no bit; with one part the rows of y are normed while they are still near.
+// A task runs the whole of a sequence for some heads, or for a part of one head: some blocks of its state's tile. Rows
+// of S never meet, so how heads are grouped or parted changes no bit. Neighbouring heads in one task read long
+// stretches of the same rows; 8 states of 128 x 128 fit into half of a 1 MB second-level cache.
 struct Task {
   KdaRun run;
-  int head, begin_block, end_block;
   int64_t first_checkpoint, end_checkpoint;
+  int begin_head = 0, end_head = 0, begin_block = 0, end_block = 0;
 };
+constexpr int kMostHeads = 8;
 
 class Prefill {
  public:
   Prefill(OpContext& ctx, const KdaPrefillArgs& args, const KdaSteps& steps, KdaForm form)
       : ctx_(ctx), args_(args), scope_(*ctx.scratch) {
-    for (int i = 0; i < ctx.pool->threads(); ++i) {
+    for (int i = 0; i < ctx.pool->threads(); ++i)
       workers_.push_back({KdaHeadRun(steps, form, args.layer, *ctx.scratch), nullptr, nullptr});
-      const KdaHeadWork& work = workers_.back().run.work;
-      workers_.back().tile = ctx.scratch->take<float>(work.blocks() * work.block_floats());
-      workers_.back().aside = ctx.scratch->take<float>(work.block_floats());
-    }
     plan();
+    const KdaHeadWork& work = workers_[0].run.work;
+    for (Worker& w : workers_) {
+      w.tiles = ctx.scratch->take<float>(heads_ * work.blocks() * work.block_floats());
+      w.aside = ctx.scratch->take<float>(work.block_floats());
+    }
   }
 
   void run() {
@@ -42,11 +45,13 @@ class Prefill {
  private:
   struct Worker {
     KdaHeadRun run;
-    float *tile, *aside;
+    float *tiles, *aside;
+    float* block(const Task& task, int head, int b) const {
+      return tiles + ((head - task.begin_head) * run.work.blocks() + b) * run.work.block_floats();
+    }
   };
 
   void plan() {
-    const KdaHeadWork& work = workers_[0].run.work;
     int64_t checkpoint = 0;
     for (int64_t i = 0; i < args_.runs.sequences(); ++i) {
       const KdaRun run{args_.slot[i], args_.runs.start[i], args_.runs.start[i + 1], args_.runs.past[i]};
@@ -55,17 +60,24 @@ class Prefill {
       while (checkpoint < args_.checkpoint_row.count && args_.checkpoint_row[checkpoint] < run.begin) ++checkpoint;
       const int64_t first = checkpoint;
       while (checkpoint < args_.checkpoint_row.count && args_.checkpoint_row[checkpoint] < run.end) ++checkpoint;
-      runs_.push_back({run, -1, 0, 0, first, checkpoint});
+      runs_.push_back({run, first, checkpoint});
     }
-    const int64_t heads = static_cast<int64_t>(runs_.size()) * args_.layer.heads;
-    if (heads == 0) return;
-    parts_ = static_cast<int>(std::clamp<int64_t>(ctx_.pool->threads() / heads, 1, work.blocks()));
+    if (runs_.empty()) return;
+    // Threads share one sequence evenly; with several, two tasks a thread even out their lengths.
+    const int64_t sequences = static_cast<int64_t>(runs_.size()), threads = ctx_.pool->threads(),
+                  heads = args_.layer.heads;
+    const int64_t wanted = sequences == 1 ? threads : (2 * threads + sequences - 1) / sequences;
+    const int64_t groups = std::clamp<int64_t>(wanted, (heads + kMostHeads - 1) / kMostHeads, heads);
+    const int blocks = workers_[0].run.work.blocks();
+    heads_ = static_cast<int>((heads + groups - 1) / groups);
+    parts_ = static_cast<int>(std::clamp<int64_t>(threads / (sequences * heads), 1, blocks));
     for (const Task& whole : runs_)
-      for (int head = 0; head < args_.layer.heads; ++head)
+      for (int64_t group = 0; group < groups; ++group)
         for (int part = 0; part < parts_; ++part) {
           Task t = whole;
-          t.head = head, t.begin_block = work.blocks() * part / parts_,
-          t.end_block = work.blocks() * (part + 1) / parts_;
+          t.begin_head = static_cast<int>(heads * group / groups),
+          t.end_head = static_cast<int>(heads * (group + 1) / groups);
+          t.begin_block = blocks * part / parts_, t.end_block = blocks * (part + 1) / parts_;
           tasks_.push_back(t);
         }
     // Long ones first, so that no thread is left with one at the end.
@@ -75,45 +87,53 @@ class Prefill {
 
   void run_task(const Task& task, Worker& worker) {
     const FlushTinyNumbers flush;
-    KdaHeadRun& head = worker.run;
-    KdaHeadWork& work = head.work;
-    work.take_head(task.head);
-    if (task.run.past == 0)
-      std::fill_n(worker.tile, work.blocks() * work.block_floats(), 0.0f);
-    else
-      each_block(task, worker, [&](int b, float* tile) {
-        work.steps.load_block(work.sizes, state(work, task.run.slot), b * work.steps.columns, tile);
-      });
-    int64_t checkpoint = task.first_checkpoint;
-    for (int64_t row = task.run.begin; row < task.run.end; row += kKdaChunk) {
-      const int n = head.take_rows(args_.in, args_.memory, task.run, row);
-      for (; checkpoint < task.end_checkpoint && args_.checkpoint_row[checkpoint] < row + n - 1; ++checkpoint) {
-        head.prepare(static_cast<int>(args_.checkpoint_row[checkpoint] - row + 1));
-        each_block(task, worker, [&](int b, float* tile) {
-          std::copy_n(tile, work.block_floats(), worker.aside);
-          head.advance(b, worker.aside, nullptr);
-          store(work, b, worker.aside, args_.checkpoint_slot[checkpoint]);
-        });
+    const KdaHeadWork& work = worker.run.work;
+    for (int head = task.begin_head; head < task.end_head; ++head)
+      for (int b = task.begin_block; b < task.end_block; ++b) {
+        float* block = worker.block(task, head, b);
+        if (task.run.past == 0)
+          std::fill_n(block, work.block_floats(), 0.0f);
+        else
+          work.steps.load_block(work.sizes, state(task.run.slot, head), b * work.steps.columns, block);
       }
-      head.prepare(n);
-      each_block(task, worker, [&](int b, float* tile) { head.advance(b, tile, head.o()); });
-      if (parts_ == 1)
-        store_kda_rows(work, args_.in, args_.y, row, n, head.o());
-      else
-        store_part(task, work, row, n, head.o());
-      for (; checkpoint < task.end_checkpoint && args_.checkpoint_row[checkpoint] == row + n - 1; ++checkpoint)
-        each_block(task, worker, [&](int b, float* tile) { store(work, b, tile, args_.checkpoint_slot[checkpoint]); });
-    }
-    each_block(task, worker, [&](int b, float* tile) { store(work, b, tile, task.run.slot); });
+    for (int64_t row = task.run.begin; row < task.run.end; row += kKdaChunk)
+      for (int head = task.begin_head; head < task.end_head; ++head) run_chunk(task, worker, head, row);
+    for (int head = task.begin_head; head < task.end_head; ++head) store(task, worker, head, task.run.slot);
   }
 
-  template <class F>
-  void each_block(const Task& task, Worker& worker, F&& f) {
-    for (int b = task.begin_block; b < task.end_block; ++b) f(b, worker.run.tile_block(worker.tile, b));
+  void run_chunk(const Task& task, Worker& worker, int head, int64_t row) {
+    KdaHeadRun& run = worker.run;
+    run.work.take_head(head);
+    const int n = run.take_rows(args_.in, args_.memory, task.run, row);
+    int64_t checkpoint = task.first_checkpoint;
+    while (checkpoint < task.end_checkpoint && args_.checkpoint_row[checkpoint] < row) ++checkpoint;
+    for (; checkpoint < task.end_checkpoint && args_.checkpoint_row[checkpoint] < row + n - 1; ++checkpoint) {
+      run.prepare(static_cast<int>(args_.checkpoint_row[checkpoint] - row + 1));
+      for (int b = task.begin_block; b < task.end_block; ++b) {
+        std::copy_n(worker.block(task, head, b), run.work.block_floats(), worker.aside);
+        run.advance(b, worker.aside, nullptr);
+        store_block(run.work, head, b, worker.aside, args_.checkpoint_slot[checkpoint]);
+      }
+    }
+    run.prepare(n);
+    for (int b = task.begin_block; b < task.end_block; ++b) run.advance(b, worker.block(task, head, b), run.o());
+    if (parts_ == 1)
+      store_kda_rows(run.work, args_.in, args_.y, row, n, run.o());
+    else
+      store_part(task, run.work, row, n, run.o());
+    for (; checkpoint < task.end_checkpoint && args_.checkpoint_row[checkpoint] == row + n - 1; ++checkpoint)
+      store(task, worker, head, args_.checkpoint_slot[checkpoint]);
   }
-  float* state(const KdaHeadWork& work, int64_t slot) const { return work.state(args_.memory, slot); }
-  void store(const KdaHeadWork& work, int block, const float* tile_block, int64_t slot) const {
-    work.steps.store_block(work.sizes, tile_block, block * work.steps.columns, state(work, slot));
+
+  float* state(int64_t slot, int head) const {
+    return args_.memory.state.f32(slot) + int64_t{head} * args_.layer.v * args_.layer.k;
+  }
+  void store_block(const KdaHeadWork& work, int head, int b, const float* block, int64_t slot) const {
+    work.steps.store_block(work.sizes, block, b * work.steps.columns, state(slot, head));
+  }
+  void store(const Task& task, const Worker& worker, int head, int64_t slot) const {
+    for (int b = task.begin_block; b < task.end_block; ++b)
+      store_block(worker.run.work, head, b, worker.block(task, head, b), slot);
   }
 
   // o, rounded as the norm wants it, waits in y for the head's other parts.
@@ -121,7 +141,7 @@ class Prefill {
     const int64_t v = args_.layer.v, begin = task.begin_block * work.steps.columns;
     const int64_t count = std::min<int64_t>(v, task.end_block * work.steps.columns) - begin;
     if (count <= 0) return;
-    const Rows y = args_.y.columns(task.head * v + begin, count);
+    const Rows y = args_.y.columns(work.head * v + begin, count);
     for (int r = 0; r < n; ++r) write_row(y, row + r, o + int64_t{r} * work.sizes.vp + begin);
   }
   void norm_row(int64_t row, Worker& worker) const {
@@ -149,7 +169,7 @@ class Prefill {
   ArenaScope scope_;
   std::vector<Worker> workers_;
   std::vector<Task> runs_, tasks_;
-  int parts_ = 1;
+  int heads_ = 1, parts_ = 1;  // most heads of a task, parts of a head
 };
 
 Status prefill(OpContext& ctx, const KdaPrefillArgs& args, const KdaSteps& steps, KdaForm form) {

@@ -23,7 +23,7 @@ KdaHeadWork::KdaHeadWork(const KdaSteps& steps, const KdaLayer& layer, int token
     vectors[t] = {at, at + kp, at + 2 * kp, 0};
   }
   taps_ = arena.take<float>(int64_t{layer.width} * (2 * sizes.kp + sizes.vp));
-  raw_ = arena.take<const void*>(layer.width - 1 + tokens);
+  raw_ = arena.take<const void*>(layer.width - 1 + 2 * tokens);
 }
 
 void KdaHeadWork::take_head(int h) {
@@ -39,7 +39,8 @@ void KdaHeadWork::take_head(int h) {
 void KdaHeadWork::activate(const KdaRows& in, const KdaMemory& memory, const KdaRun& run, int64_t row, int tokens) {
   const int history = layer.width - 1;
   const int64_t first = run.past + row - run.begin - history, keys = int64_t{layer.heads} * layer.k;
-  for (int i = 0; i < history + tokens; ++i) {
+  const int ahead = static_cast<int>(std::min<int64_t>(tokens, run.end - row - tokens));
+  for (int i = 0; i < history + tokens + ahead; ++i) {
     const int64_t position = first + i;
     if (position < 0)
       raw_[i] = nullptr;
@@ -53,6 +54,7 @@ void KdaHeadWork::activate(const KdaRows& in, const KdaMemory& memory, const Kda
                              .tokens = tokens,
                              .width = layer.width,
                              .raw = raw_,
+                             .ahead = ahead,
                              .q_at = int64_t{head} * layer.k,
                              .k_at = keys + int64_t{head} * layer.k,
                              .v_at = 2 * keys + int64_t{head} * layer.v,
@@ -84,9 +86,15 @@ KdaChunk take_kda_chunk(const KdaSizes& sizes, Arena& arena) {
 void store_kda_rows(const KdaHeadWork& work, const KdaRows& in, const Rows& y, int64_t row, int rows, const float* o) {
   const int v = work.layer.v;
   const Rows gate = in.gate.columns(int64_t{work.head} * v, v), out = y.columns(int64_t{work.head} * v, v);
-  for (int r = 0; r < rows; ++r)
+  const auto fetch = [&](const Rows& r, int64_t at) {
+    for (int64_t byte = 0; at < r.rows && byte < v * dtype_bytes(r.dtype); byte += 64)
+      __builtin_prefetch(static_cast<const char*>(r.at(at)) + byte, 0, 2);
+  };
+  for (int r = 0; r < rows; ++r) {
+    fetch(gate, row + rows + r), fetch(out, row + rows + r);  // they come next
     work.steps.gated_norm(v, y.dtype, o + int64_t{r} * work.sizes.vp, gate.at(row + r), work.layer.norm_weight.data,
                           work.layer.norm_eps, out.at(row + r));
+  }
 }
 
 void push_kda_rows(const KdaRows& in, const KdaMemory& memory, const KdaRun& run, int64_t end, int64_t slot) {

@@ -45,18 +45,23 @@ inline Lanes times_power_of_two(Lanes x, Lanes n) {  // n in [-127, 127]; 2^-127
   return mul(
       x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
 }
+// x·2^n, where adding kShifter left n in the last places of `shifted`; x and the result are normal numbers.
+constexpr float kShifter = 12582912;
+inline Lanes times_shifted_power(Lanes x, Lanes shifted) {
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
+}
 inline Lanes reciprocal(Lanes x) { return _mm256_div_ps(all(1), x); }
 
 inline __m256i bits(Lanes x) { return _mm256_castps_si256(x); }
 inline Lanes from_bits(__m256i x) { return _mm256_castsi256_ps(x); }
-// Drops `kDrop` bits of the mantissa, to nearest even. NaN and infinity stay what they are.
+// Drops `kDrop` bits of the mantissa, to nearest even. Infinity stays what it is, and NaN if its payload isn't all
+// ones.
 template <int kDrop>
 inline Lanes shortened(Lanes x) {
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits(x), kDrop), _mm256_set1_epi32(1));
   const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32((1 << (kDrop - 1)) - 1));
-  const __m256i cut = _mm256_and_si256(_mm256_add_epi32(bits(x), half), _mm256_set1_epi32(-1 << kDrop));
-  const __m256i magnitude = _mm256_and_si256(bits(x), _mm256_set1_epi32(0x7fffffff));
-  return _mm256_blendv_ps(from_bits(cut), x, from_bits(_mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f7fffff))));
+  return from_bits(_mm256_and_si256(_mm256_add_epi32(bits(x), half), _mm256_set1_epi32(-1 << kDrop)));
 }
 inline Lanes load(const uint16_t* p) {
   return from_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
@@ -66,10 +71,15 @@ inline Lanes load_first(const uint16_t* p, int n) {
   for (int i = 0; i < n; ++i) whole[i] = p[i];
   return load(whole);
 }
-inline void store_first(uint16_t* p, Lanes x, int n) {  // to nearest even
-  uint32_t high[8];
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), _mm256_srli_epi32(bits(shortened<16>(x)), 16));
-  for (int i = 0; i < n; ++i) p[i] = static_cast<uint16_t>(high[i]);
+inline __m128i narrow(Lanes x) {
+  const __m256i high = _mm256_srli_epi32(bits(shortened<16>(x)), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+inline void store(uint16_t* p, Lanes x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x)); }
+inline void store_first(uint16_t* p, Lanes x, int n) {
+  uint16_t whole[8];
+  store(whole, x);
+  for (int i = 0; i < n; ++i) p[i] = whole[i];
 }
 
 // p[0], p[stride], p[2·stride], ...

@@ -39,6 +39,12 @@ inline Lanes where_above(Lanes x, Lanes limit, Lanes a, Lanes b) {
 }
 inline Lanes nearest(Lanes x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline Lanes times_power_of_two(Lanes x, Lanes n) { return _mm512_scalef_ps(x, n); }
+// x·2^n, where adding kShifter left n in the last places of `shifted`; x and the result are normal numbers.
+constexpr float kShifter = 12582912;
+inline Lanes times_shifted_power(Lanes x, Lanes shifted) {
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(shifted), 23)));
+}
 inline Lanes reciprocal(Lanes x) {  // 14 bits, doubled once
   const Lanes r = _mm512_rcp14_ps(x);
   return mul(r, fnma(x, r, all(2)));
@@ -46,20 +52,20 @@ inline Lanes reciprocal(Lanes x) {  // 14 bits, doubled once
 
 inline __m512i bits(Lanes x) { return _mm512_castps_si512(x); }
 inline Lanes from_bits(__m512i x) { return _mm512_castsi512_ps(x); }
-// Drops `kDrop` bits of the mantissa, to nearest even. NaN and infinity stay what they are.
+// Drops `kDrop` bits of the mantissa, to nearest even. Infinity stays what it is, and NaN if its payload isn't all
+// ones.
 template <int kDrop>
 inline Lanes shortened(Lanes x) {
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits(x), kDrop), _mm512_set1_epi32(1));
   const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32((1 << (kDrop - 1)) - 1));
-  const __m512i cut = _mm512_and_si512(_mm512_add_epi32(bits(x), half), _mm512_set1_epi32(-1 << kDrop));
-  return _mm512_mask_mov_ps(from_bits(cut), _mm512_fpclass_ps_mask(x, 0x99), x);
+  return from_bits(_mm512_and_si512(_mm512_add_epi32(bits(x), half), _mm512_set1_epi32(-1 << kDrop)));
 }
 inline Lanes widen(__m256i x) { return from_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
 inline Lanes load(const uint16_t* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline Lanes load_first(const uint16_t* p, int n) { return widen(_mm256_maskz_loadu_epi16(first(n), p)); }
-inline void store_first(uint16_t* p, Lanes x, int n) {  // to nearest even
-  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits(shortened<16>(x)), 16)));
-}
+inline __m256i narrow(Lanes x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits(shortened<16>(x)), 16)); }
+inline void store(uint16_t* p, Lanes x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x)); }
+inline void store_first(uint16_t* p, Lanes x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow(x)); }
 
 // p[0], p[stride], p[2·stride], ...
 inline Lanes load_strided(const float* p, int stride) {

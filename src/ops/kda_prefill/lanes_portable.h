@@ -48,14 +48,17 @@ inline Lanes nearest(Lanes x) { return (x + all(12582912)) - all(12582912); }
 inline Lanes times_power_of_two(Lanes x, Lanes n) {  // n in [-127, 127]; 2^-127 counts as 0
   return x * from_bits((__builtin_convertvector(n, Words) + 127) << 23);
 }
+// x·2^n, where adding kShifter left n in the last places of `shifted`; x and the result are normal numbers.
+constexpr float kShifter = 12582912;
+inline Lanes times_shifted_power(Lanes x, Lanes shifted) { return from_bits(bits(x) + (bits(shifted) << 23)); }
 inline Lanes reciprocal(Lanes x) { return all(1) / x; }
 
-// Drops `kDrop` bits of the mantissa, to nearest even. NaN and infinity stay what they are.
+// Drops `kDrop` bits of the mantissa, to nearest even. Infinity stays what it is, and NaN if its payload isn't all
+// ones.
 template <int kDrop>
 inline Lanes shortened(Lanes x) {
   const Words half = ((bits(x) >> kDrop) & 1) + ((1 << (kDrop - 1)) - 1);
-  const Words finite = (bits(x) & 0x7fffffff) < 0x7f800000;
-  return choose(finite, from_bits((bits(x) + half) & (-1 << kDrop)), x);
+  return from_bits((bits(x) + half) & (-1 << kDrop));
 }
 inline Lanes load_first(const uint16_t* p, int n) {
   Words x = {};
@@ -67,6 +70,8 @@ inline void store_first(uint16_t* p, Lanes x, int n) {  // to nearest even
   const Words high = bits(shortened<16>(x)) >> 16;
   for (int i = 0; i < n; ++i) p[i] = static_cast<uint16_t>(high[i]);
 }
+
+inline void store(uint16_t* p, Lanes x) { store_first(p, x, 4); }
 
 // p[0], p[stride], p[2·stride], ...
 inline Lanes load_strided(const float* p, int stride) { return Lanes{p[0], p[stride], p[2 * stride], p[3 * stride]}; }

@@ -34,7 +34,8 @@ struct KdaBlock {
 struct KdaHeadSource {
   DType dtype;  // f32 or bf16
   int tokens, width;
-  const void* const* raw;    // [width - 1 + tokens] rows of qkv; nullptr: before position 0
+  const void* const* raw;    // [width - 1 + tokens + ahead] rows of qkv; nullptr: before position 0
+  int ahead;                 // at most tokens: rows after these that are only fetched, since they come next
   int64_t q_at, k_at, v_at;  // elements from a row's begin to the head's channels
   const void* forget;        // the first token's [K]; stride in elements from token to token
   int64_t forget_stride;

@@ -14,19 +14,54 @@ static_assert(kChunk % kLanes == 0);
 
 // --- functions of numbers
 
-inline Lanes exponential(Lanes x) {
-  x = min(all(88), max(all(-88), x));  // n within ±127
-  const Lanes n = nearest(mul(x, all(1.44269504088896341f)));
-  const Lanes r = fnma(n, all(-2.12194440e-4f), fnma(n, all(0.693359375f), x));  // x - n·ln 2, in two parts
-  // (exp(r) - 1 - r)/r²: Chebyshev nodes on ±ln2/2, error of exp 1e-8
-  Lanes p = fma(r, all(0.001392621346613538f), all(0.00836320297157575f));
-  p = fma(r, p, all(0.04166655443768795f));
-  p = fma(r, p, all(0.1666657684599398f));
-  p = fma(r, p, all(0.5f));
-  return times_power_of_two(add(all(1), fma(mul(r, r), p, r)), n);
+// (exp(r) - 1 - r)/r² on ±ln2/2: Chebyshev nodes; error of exp 1e-8.
+constexpr float kExp[5] = {0.5f, 0.1666657684599398f, 0.04166655443768795f, 0.00836320297157575f,
+                           0.001392621346613538f};
+constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+
+// Several vectors at a time, step by step: the chains of a single one are so long that the scheduler would hold no more
+// than two or three of them, and leave the pipes half empty.
+constexpr int kAbreast = 4;
+struct Abreast {
+  Lanes x[kAbreast];
+};
+#define LATHE_ABREAST for (int i = 0; i < kAbreast; ++i)
+
+inline Abreast exponential(Abreast v) {
+  Abreast n, p, r2;
+  LATHE_ABREAST v.x[i] = min(all(88), max(all(-88), v.x[i]));  // n within ±127
+  LATHE_ABREAST n.x[i] = nearest(mul(v.x[i], all(kLog2E)));
+  LATHE_ABREAST v.x[i] = fnma(n.x[i], all(kLn2High), v.x[i]);
+  LATHE_ABREAST v.x[i] = fnma(n.x[i], all(kLn2Low), v.x[i]);  // r = x - n·ln 2, in two parts
+  LATHE_ABREAST r2.x[i] = mul(v.x[i], v.x[i]);
+  LATHE_ABREAST p.x[i] = fma(v.x[i], all(kExp[4]), all(kExp[3]));
+  for (int c = 2; c >= 0; --c) LATHE_ABREAST p.x[i] = fma(v.x[i], p.x[i], all(kExp[c]));
+  LATHE_ABREAST p.x[i] = add(all(1), fma(r2.x[i], p.x[i], v.x[i]));
+  LATHE_ABREAST p.x[i] = times_power_of_two(p.x[i], n.x[i]);
+  return p;
 }
 
-inline Lanes sigmoid(Lanes x) { return reciprocal(add(all(1), exponential(sub(zero(), x)))); }
+inline Lanes exponential(Lanes x) {
+  Abreast v;
+  LATHE_ABREAST v.x[i] = x;
+  return exponential(v).x[0];
+}
+
+inline Abreast sigmoid(Abreast v) {
+  Abreast shifted, n, p, r2;
+  LATHE_ABREAST v.x[i] = min(all(87), max(all(-87), v.x[i]));
+  LATHE_ABREAST shifted.x[i] = fma(v.x[i], all(-kLog2E), all(kShifter));
+  LATHE_ABREAST n.x[i] = sub(shifted.x[i], all(kShifter));
+  LATHE_ABREAST v.x[i] = fma(n.x[i], all(kLn2High), v.x[i]);
+  LATHE_ABREAST v.x[i] = fma(n.x[i], all(kLn2Low), v.x[i]);  // exp(-x) = 2^n·exp(-r)
+  LATHE_ABREAST r2.x[i] = mul(v.x[i], v.x[i]);
+  LATHE_ABREAST p.x[i] = fnma(v.x[i], all(kExp[4]), all(kExp[3]));
+  for (int c = 2; c >= 0; --c) LATHE_ABREAST p.x[i] = fnma(v.x[i], p.x[i], all(kExp[c]));
+  LATHE_ABREAST p.x[i] = fma(r2.x[i], p.x[i], sub(all(1), v.x[i]));
+  LATHE_ABREAST p.x[i] = add(all(1), times_shifted_power(p.x[i], shifted.x[i]));
+  LATHE_ABREAST p.x[i] = reciprocal(p.x[i]);
+  return p;
+}
 
 inline Lanes softplus(Lanes x) {
   const Lanes magnitude = max(x, sub(zero(), x));
@@ -40,8 +75,15 @@ inline Lanes softplus(Lanes x) {
 }
 
 // The gate: log decay from f + dt_bias.
-inline Lanes log_gate(Lanes x, float rate, float bound) {
-  return bound < 0 ? mul(all(bound), sigmoid(mul(all(rate), x))) : mul(all(-rate), softplus(x));
+inline Abreast log_gate(Abreast v, float rate, float bound) {
+  if (bound < 0) {
+    LATHE_ABREAST v.x[i] = mul(all(rate), v.x[i]);
+    v = sigmoid(v);
+    LATHE_ABREAST v.x[i] = mul(all(bound), v.x[i]);
+  } else {
+    LATHE_ABREAST v.x[i] = mul(all(-rate), softplus(v.x[i]));
+  }
+  return v;
 }
 
 inline float sum(Lanes x) {
@@ -57,13 +99,23 @@ template <class T>
 inline Lanes load_up_to(const T* p, int n) {
   return n >= kLanes ? load(p) : load_first(p, n);
 }
-inline void store_up_to(float* p, Lanes x, int n) {
+template <class T>
+inline void store_up_to(T* p, Lanes x, int n) {
   if (n >= kLanes)
     store(p, x);
   else
     store_first(p, x, n);
 }
 inline int at_most(int n, int most) { return n < most ? n : most; }
+// A row of `count` values as vectors: vector i of it, or zero behind its end; and back.
+template <class T>
+inline Lanes load_part(const T* row, int i, int count) {
+  return i * kLanes < count ? load_up_to(row + i * kLanes, count - i * kLanes) : zero();
+}
+template <class T>
+inline void store_part(T* row, Lanes x, int i, int count) {
+  if (i * kLanes < count) store_up_to(row + i * kLanes, x, count - i * kLanes);
+}
 
 // --- from raw rows to what the recurrence reads
 
@@ -91,36 +143,56 @@ void taps(const KdaSizes& s, int width, const float* q, const float* k, const fl
   }
 }
 
+inline void fetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+
 template <class T>
 inline Lanes raw_lanes(const void* row, int64_t at, int n) {
   return row ? load_up_to(static_cast<const T*>(row) + at, n) : zero();
 }
 
-// `count` channels of all tokens, after SiLU and rounding; kWidth 0: any width.
+// x·sigmoid(x), rounded to the rows' dtype, to `rows` rows of out.
+template <class T>
+inline void store_silu(Abreast v, int rows, float* out, int64_t out_stride) {
+  const Abreast gate = sigmoid(v);
+  LATHE_ABREAST v.x[i] = rounded_to(static_cast<const T*>(nullptr), mul(v.x[i], gate.x[i]));
+  LATHE_ABREAST if (i < rows) store(out + i * out_stride, v.x[i]);
+}
+
+// kLanes channels of all tokens, n of which count; kWidth 0: any width.
+template <class T, int kWidth>
+inline void convolve_lanes(const KdaHeadSource& in, int64_t at, int n, const float* taps, int64_t tap_stride,
+                           float* out, int64_t out_stride) {
+  Lanes x[kWidth + kAbreast], w[kWidth + 1];  // a window that moves over the rows
+  for (int j = 0; j < kWidth; ++j) {
+    w[j] = load(taps + j * tap_stride);
+    if (j + 1 < kWidth) x[j] = raw_lanes<T>(in.raw[j], at, n);
+  }
+  for (int t = 0; t < in.tokens; t += kAbreast) {
+    const int rows = at_most(in.tokens - t, kAbreast);
+    Abreast sums;
+    if constexpr (kWidth > 0) {
+      LATHE_ABREAST x[kWidth - 1 + i] = i < rows ? raw_lanes<T>(in.raw[t + i + kWidth - 1], at, n) : zero();
+      LATHE_ABREAST sums.x[i] = mul(w[0], x[i]);
+      for (int j = 1; j < kWidth; ++j) LATHE_ABREAST sums.x[i] = fma(w[j], x[i + j], sums.x[i]);
+      for (int j = 0; j + 1 < kWidth; ++j) x[j] = x[j + kAbreast];
+    } else {
+      LATHE_ABREAST {
+        sums.x[i] = zero();
+        for (int j = 0; j < in.width && i < rows; ++j)
+          sums.x[i] = fma(load(taps + j * tap_stride), raw_lanes<T>(in.raw[t + i + j], at, n), sums.x[i]);
+      }
+    }
+    for (int i = t; i < at_most(t + kAbreast, in.ahead); ++i)
+      fetch(static_cast<const T*>(in.raw[i + in.width - 1 + in.tokens]) + at);
+    store_silu<T>(sums, rows, out + t * out_stride, out_stride);
+  }
+}
+
 template <class T, int kWidth>
 void convolve(const KdaHeadSource& in, int64_t at, int count, const float* taps, int64_t tap_stride, float* out,
               int64_t out_stride) {
-  const int width = kWidth ? kWidth : in.width;
-  for (int c = 0; c < count; c += kLanes) {
-    const int n = at_most(count - c, kLanes);
-    Lanes x[kWidth ? kWidth : 1], w[kWidth ? kWidth : 1];  // a window that moves over the rows
-    for (int j = 0; j < kWidth; ++j) {
-      w[j] = load(taps + j * tap_stride + c);
-      if (j + 1 < kWidth) x[j + 1] = raw_lanes<T>(in.raw[j], at + c, n);
-    }
-    for (int t = 0; t < in.tokens; ++t) {
-      Lanes sum = zero();
-      if constexpr (kWidth > 0) {
-        for (int j = 0; j + 1 < kWidth; ++j) x[j] = x[j + 1];
-        x[kWidth - 1] = raw_lanes<T>(in.raw[t + kWidth - 1], at + c, n);
-        for (int j = 0; j < kWidth; ++j) sum = fma(w[j], x[j], sum);
-      } else {
-        for (int j = 0; j < width; ++j)
-          sum = fma(load(taps + j * tap_stride + c), raw_lanes<T>(in.raw[t + j], at + c, n), sum);
-      }
-      store(out + t * out_stride + c, rounded_to(static_cast<const T*>(nullptr), mul(sum, sigmoid(sum))));
-    }
-  }
+  for (int c = 0; c < count; c += kLanes)
+    convolve_lanes<T, kWidth>(in, at + c, count - c, taps + c, tap_stride, out + c, out_stride);
 }
 
 // x·scale/|x|
@@ -133,15 +205,19 @@ void normalise(float* x, int kp, float scale) {
 
 template <class T>
 void gates(const KdaSizes& s, const KdaHeadSource& in, const KdaBlock& out) {
+  const int vectors = s.kp / kLanes;
   for (int t = 0; t < in.tokens; ++t) {
     const T* forget = static_cast<const T*>(in.forget) + t * in.forget_stride;
     float* g = out.g + int64_t{t} * s.kp;
-    for (int i = 0; i < s.kp; i += kLanes) {
-      const int n = at_most(s.k - i, kLanes);
-      if (n < kLanes) store(g + i, zero());
-      if (n <= 0) continue;
-      const Lanes x = add(load_up_to(forget + i, n), load_up_to(in.dt_bias + i, n));
-      store_up_to(g + i, log_gate(x, in.rate, in.bound), n);
+    for (int c = 0; c < vectors; c += kAbreast) {
+      Abreast v;
+      LATHE_ABREAST v.x[i] = add(load_part(forget, c + i, s.k), load_part(in.dt_bias, c + i, s.k));
+      if (t < in.ahead) LATHE_ABREAST fetch(forget + in.tokens * in.forget_stride + (c + i) * kLanes);
+      v = log_gate(v, in.rate, in.bound);
+      LATHE_ABREAST if (c + i < vectors) {
+        if ((c + i + 1) * kLanes > s.k) store(g + (c + i) * kLanes, zero());
+        store_part(g, v.x[i], c + i, s.k);
+      }
     }
   }
   const T* beta = static_cast<const T*>(in.beta);
@@ -149,7 +225,9 @@ void gates(const KdaSizes& s, const KdaHeadSource& in, const KdaBlock& out) {
     const int n = at_most(in.tokens - t, kLanes);
     T logits[kLanes] = {};
     for (int i = 0; i < n; ++i) logits[i] = beta[(t + i) * in.beta_stride];
-    store_first(out.b + t, rounded_to(beta, sigmoid(load(logits))), n);
+    Abreast v;
+    LATHE_ABREAST v.x[i] = load(logits);
+    store_first(out.b + t, rounded_to(beta, sigmoid(v).x[0]), n);
   }
 }
 
@@ -192,10 +270,14 @@ void gated_norm_row(int v, const float* o, const T* gate, const float* weight, f
     squares = fma(x, x, squares);
   }
   const Lanes scale = all(1 / __builtin_sqrtf(sum(squares) / static_cast<float>(v) + eps));
-  for (int j = 0; j < v; j += kLanes) {
-    const int n = at_most(v - j, kLanes);
-    const Lanes normed = mul(load_up_to(weight + j, n), mul(rounded_to(gate, load_up_to(o + j, n)), scale));
-    store_first(y + j, mul(normed, sigmoid(load_up_to(gate + j, n))), n);
+  for (int c = 0; c * kLanes < v; c += kAbreast) {
+    Abreast g;
+    LATHE_ABREAST g.x[i] = load_part(gate, c + i, v);
+    g = sigmoid(g);
+    LATHE_ABREAST {
+      const Lanes normed = mul(load_part(weight, c + i, v), mul(rounded_to(gate, load_part(o, c + i, v)), scale));
+      store_part(y, mul(normed, g.x[i]), c + i, v);
+    }
   }
 }
 
@@ -390,27 +472,36 @@ constexpr float kLowestSum = -160;
 // One vector of channels of all tokens: k, q and k again, scaled from the middle (left, left, right), then from the
 // ends.
 template <bool kTf32>
-inline bool chunk_channels(const KdaSizes& s, const KdaBlock& block, int n, int i, const KdaChunk& out) {
+inline bool chunk_channels(const KdaSizes& s, const KdaBlock& block, int n, int at, const KdaChunk& out) {
   const int64_t kp = s.kp;
   float *left = out.work, *right = out.work + 2 * kChunk * kp;
   Lanes G[kChunk];
   Lanes sum = zero();
-  for (int t = 0; t < n; ++t) G[t] = sum = add(sum, load(block.g + t * kp + i));
+  for (int t = 0; t < n; ++t) G[t] = sum = add(sum, load(block.g + t * kp + at));
   if (!all_above(sum, all(kLowestSum))) return false;
-  const Lanes middle = G[(n - 1) / 2], head = exponential(middle), tail = exponential(sub(sum, middle));
-  store(out.decay + i, exponential(sum));
-  for (int t = 0; t < n; ++t) {
-    const Lanes up = exponential(sub(G[t], middle)), key = load(block.k + t * kp + i);
-    const Lanes lk = mul(key, up), lq = mul(load(block.q + t * kp + i), up), r = mul(key, reciprocal(up));
-    store(left + t * kp + i, operand<kTf32>(lk)), store(left + (kChunk + t) * kp + i, operand<kTf32>(lq));
-    store(right + t * kp + i, r);
-    store(out.x + t * kp + i, operand<kTf32>(mul(lk, head))),
-        store(out.x + (kChunk + t) * kp + i, operand<kTf32>(mul(lq, head)));
-    store(out.keys + t * kp + i, mul(r, tail));
+  const Lanes middle = G[(n - 1) / 2];
+  Abreast ends;
+  LATHE_ABREAST ends.x[i] = i == 0 ? middle : i == 1 ? sub(sum, middle) : sum;
+  ends = exponential(ends);
+  const Lanes head = ends.x[0], tail = ends.x[1];
+  store(out.decay + at, ends.x[2]);
+  for (int first = 0; first < n; first += kAbreast) {
+    Abreast up;
+    LATHE_ABREAST up.x[i] = first + i < n ? sub(G[first + i], middle) : zero();
+    up = exponential(up);
+    LATHE_ABREAST if (first + i < n) {
+      const int64_t row = (first + i) * kp + at;
+      const Lanes key = load(block.k + row), lk = mul(key, up.x[i]), lq = mul(load(block.q + row), up.x[i]),
+                  r = mul(key, reciprocal(up.x[i]));
+      store(left + row, operand<kTf32>(lk)), store(left + kChunk * kp + row, operand<kTf32>(lq)), store(right + row, r);
+      store(out.x + row, operand<kTf32>(mul(lk, head))),
+          store(out.x + kChunk * kp + row, operand<kTf32>(mul(lq, head)));
+      store(out.keys + row, mul(r, tail));
+    }
   }
   float* const padded[6] = {left, left + kChunk * kp, right, out.x, out.x + kChunk * kp, out.keys};
   for (int t = n; t < kChunk; ++t)
-    for (float* rows : padded) store(rows + t * kp + i, zero());
+    for (float* rows : padded) store(rows + t * kp + at, zero());
   return true;
 }
 
@@ -423,40 +514,38 @@ bool make_chunk(const KdaSizes& s, const KdaBlock& block, int n, KdaChunk& out) 
   for (int i = 0; i < kp; i += kLanes)
     for (int t = 0; t < kChunk; t += kLanes)
       transpose(right + t * kp + i, kp, right_t + int64_t{i} * kChunk + t, kChunk);
-  constexpr int kVectors = kChunk / kLanes >= 2 ? 2 : 1;
-  for (int r = 0; r < 2 * kChunk; r += kTileRows)
+  constexpr int kVectors = kChunk / kLanes >= 2 ? 2 : 1, kRows = 2 * kTileRows / kVectors;
+  for (int r = 0; r < 2 * kChunk; r += kRows)
     for (int j = 0; j < kChunk; j += kVectors * kLanes)
-      product_tile<kTileRows, kVectors, kTf32>(left + r * kp, kp, right_t + j, kChunk, s.k, out.ep + r * kChunk + j,
-                                               kChunk);
+      product_tile<kRows, kVectors, kTf32>(left + r * kp, kp, right_t + j, kChunk, s.k, out.ep + r * kChunk + j, kChunk);
   for (int t = 0; t < n; ++t)
     for (int j = 0; j < kChunk; ++j) out.ep[t * kChunk + j] *= block.b[t];
   out.tokens = n;
   return true;
 }
 
-// d [kChunk] of one vector of columns: (I + E)·d = b·(v - x·S), by substitution; y: x·S, then o.
+// d [kChunk] of one vector of columns: (I + E)·d = b·(v - x·S), by substitution; y: x·S, then o. Unrolled, so that d stays
+// in registers. Rows of v and y behind the chunk's tokens hold anything; their b is 0, and their d must be, too.
 template <bool kTf32>
-inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chunk, int column, float* y,
-                          float* d, bool outputs) {
+inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chunk, int column, float* y, float* d, bool outputs) {
   const float *E = chunk.ep, *P = chunk.ep + kChunk * kChunk;
   Lanes x[kChunk];
-  for (int t = 0; t < kChunk; ++t) {
-    if (t >= chunk.tokens) {
-      x[t] = zero();
-      continue;
-    }
-    const Lanes v = load(block.v + int64_t{t} * s.vp + column);
-    x[t] = mul(all(block.b[t]), sub(v, load(y + t * kColumns)));
-  }
+#pragma GCC unroll 16
+  for (int t = 0; t < kChunk; ++t)
+    x[t] = t < chunk.tokens ? mul(all(block.b[t]), sub(load(block.v + int64_t{t} * s.vp + column), load(y + t * kColumns))) : zero();
+#pragma GCC unroll 16
   for (int j = 0; j < kChunk; ++j) {
-    const Lanes xj = operand<kTf32>(x[j]);
-    for (int t = j + 1; t < kChunk; ++t) x[t] = fnma(operand<kTf32>(all(E[t * kChunk + j])), xj, x[t]);
+    x[j] = operand<kTf32>(x[j]);
+#pragma GCC unroll 16
+    for (int t = j + 1; t < kChunk; ++t) x[t] = fnma(operand<kTf32>(all(E[t * kChunk + j])), x[j], x[t]);
     store(d + j * kColumns, x[j]);
   }
   if (!outputs) return;
+#pragma GCC unroll 16
   for (int t = 0; t < kChunk; ++t) {
     Lanes o = load(y + (kChunk + t) * kColumns);
-    for (int j = 0; j <= t; ++j) o = fma(operand<kTf32>(all(P[t * kChunk + j])), operand<kTf32>(x[j]), o);
+#pragma GCC unroll 16
+    for (int j = 0; j <= t; ++j) o = fma(operand<kTf32>(all(P[t * kChunk + j])), x[j], o);
     store(y + (kChunk + t) * kColumns, o);
   }
 }
