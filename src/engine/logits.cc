@@ -5,6 +5,7 @@
 
 #include "base/json_reader.h"
 #include "engine/executor.h"
+#include "engine/pictures.h"
 #include "engine/run_settings.h"
 #include "model/collectives.h"
 
@@ -163,6 +164,7 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
   eo.slots = static_cast<int>(tokens.size());
   for (const auto& list : tokens) eo.pages += static_cast<int>(list.size()) / page_tokens_for(config.text.kpool) + 1;
 
+  LATHE_ASSIGN(const Media media, read_media(options.model, config, options.images, options.videos));
   // The cut is checked before ranks start: they meet at barriers, so they must fail together or not at all.
   std::vector<Result<std::vector<SequenceLogits>>> results(eo.partition.size, internal("rank {} gave no result", 0));
   auto rank_body = [&](Communicator* comm) -> Status {
@@ -172,7 +174,7 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
     ExecutorOptions mine = eo;
     mine.partition.rank = rank;
     LATHE_ASSIGN(std::unique_ptr<Executor> executor, Executor::create(config, checkpoint, *device, pool, comm, mine));
-    LATHE_ASSIGN(const PictureFeatures pictures, encode_pictures(config, checkpoint, *executor, options.images, options.videos, options.model, tokens));
+    LATHE_ASSIGN(const PictureFeatures pictures, encode_media(media, config, checkpoint, *executor, tokens));
     results[rank] = LogitsRun(options, *executor, tokens, pictures).run();
     return results[rank].status();
   };

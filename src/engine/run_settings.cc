@@ -21,10 +21,4 @@ Status rows_to_host(Device& device, const Rows& rows, std::vector<float>& out) {
   return Status::ok();
 }
 
-Result<PictureFeatures> encode_pictures(const glm5_next::Config&, const Checkpoint&, Executor&, const std::vector<std::string>& images,
-                                        const std::vector<std::string>& videos, const std::string&, const std::vector<std::vector<int32_t>>&) {
-  if (!images.empty() || !videos.empty()) return unavailable("pictures: the vision tower is not built yet");
-  return PictureFeatures{};
-}
-
 }  // namespace lathe

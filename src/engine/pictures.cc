@@ -1,0 +1,107 @@
+#include "engine/pictures.h"
+
+#include <algorithm>
+
+#include "model/glm5_next/vision_tower.h"
+
+namespace lathe {
+
+std::vector<Grid> Media::image_grids() const {
+  std::vector<Grid> grids;
+  for (const Patches& p : images) grids.push_back(p.grid);
+  return grids;
+}
+
+std::vector<Grid> Media::clip_grids() const {
+  std::vector<Grid> grids;
+  for (const Clip& c : clips) grids.push_back(c.patches.grid);
+  return grids;
+}
+
+std::vector<VideoSpan> Media::spans() const {
+  std::vector<VideoSpan> spans;
+  for (const Clip& c : clips) spans.push_back({c.patches.grid, c.timestamps});
+  return spans;
+}
+
+MediaTokens media_tokens(const glm5_next::Config& c) {
+  return {.image = c.image_token, .video = c.video_token, .image_start = c.image_start, .image_end = c.image_end,
+          .video_start = c.video_start, .video_end = c.video_end};
+}
+
+Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& config, const std::vector<std::string>& images,
+                         const std::vector<std::string>& videos) {
+  Media media;
+  if (images.empty() && videos.empty()) return media;
+  if (!config.vision) return invalid("{}: has no vision_config: the model takes no pictures", config.file);
+  LATHE_ASSIGN(const ProcessorConfig processor, ProcessorConfig::read(model_dir));
+  const glm5_next::VisionConfig& v = *config.vision;
+  for (const PixelConfig* p : {&processor.image, &processor.video.pixels})
+    if (p->patch != v.patch || p->temporal_patch != v.temporal_patch || p->merge != v.merge)
+      return corrupt("{}: processor_config.json cuts patches of {}x{}x{}, merged by {}; vision_config has {}x{}x{} and {}", model_dir, p->temporal_patch,
+                     p->patch, p->patch, p->merge, v.temporal_patch, v.patch, v.patch, v.merge);
+  for (const std::string& file : images) {
+    LATHE_ASSIGN(const Picture picture, read_picture(file));
+    Result<Patches> patches = preprocess_image(picture, processor.image);
+    if (!patches.is_ok()) return patches.status().within(file);
+    media.images.push_back(std::move(patches).value());
+  }
+  constexpr double kFpsUnknown = 0;
+  for (const std::string& folder : videos) {
+    LATHE_ASSIGN(Clip clip, read_clip(folder, kFpsUnknown, processor.video));
+    media.clips.push_back(std::move(clip));
+  }
+  return media;
+}
+
+namespace {
+
+// How the media is spread over the sequences' placeholders.
+Status place(const Media& media, const glm5_next::Config& config, const std::vector<std::vector<int32_t>>& tokens, int64_t image_rows,
+             std::vector<std::vector<int32_t>>& row_of_token) {
+  const std::vector<Grid> images = media.image_grids(), clips = media.clip_grids();
+  const MediaTokens ids = media_tokens(config);
+  const int merge = config.vision ? config.vision->merge : 1;
+  size_t image = 0, clip = 0;
+  int64_t first_image = 0, first_video = image_rows;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::span<const Grid> images_left = std::span(images).subspan(image), clips_left = std::span(clips).subspan(clip);
+    Result<MediaUse> use = take_media(tokens[i], ids, images_left, clips_left, merge);
+    if (!use.is_ok()) return use.status().within(fmt::format("token list {}", i));
+    row_of_token.push_back(place_features(tokens[i], ids, static_cast<int32_t>(first_image), static_cast<int32_t>(first_video)));
+    image += use->images, clip += use->videos;
+    first_image += use->image_features, first_video += use->video_features;
+  }
+  if (image != images.size() || clip != clips.size())
+    return invalid("{} images and {} videos were given, the tokens have placeholders for {} and {}", images.size(), clips.size(), image, clip);
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint, Executor& executor,
+                                     const std::vector<std::vector<int32_t>>& tokens) {
+  PictureFeatures out;
+  // Without media an image token is a token like any other, as in the reference.
+  if (media.empty()) return out;
+  Device& device = executor.device();
+  LATHE_ASSIGN(glm5_next::VisionWeights weights, glm5_next::load_vision_weights(*config.vision, checkpoint, device));
+  const glm5_next::VisionTower tower(*config.vision, std::move(weights), executor.tower().dtype());
+  std::vector<const Patches*> all;
+  for (const Patches& p : media.images) all.push_back(&p);
+  const int64_t image_rows = tower.feature_rows(all);
+  for (const Clip& c : media.clips) all.push_back(&c.patches);
+  LATHE_RETURN_IF_ERROR(place(media, config, tokens, image_rows, out.row_of_token));
+
+  int64_t largest = 0;
+  for (const Patches* p : all) largest = std::max(largest, int64_t{p->grid.h} * p->grid.w);
+  const int64_t rows = tower.feature_rows(all), width = config.vision->out_hidden;
+  LATHE_ASSIGN(out.buffer, DeviceBuffer::allocate(device, rows * width * dtype_bytes(tower.dtype())));
+  out.rows = {.data = out.buffer.as(), .dtype = tower.dtype(), .rows = rows, .width = width, .stride = width};
+  LATHE_ASSIGN(Arena activations, Arena::create(device, tower.activation_bytes(largest)));
+  LATHE_RETURN_IF_ERROR(tower.encode(executor.op_context(), activations, all, out.rows));
+  LATHE_RETURN_IF_ERROR(device.synchronize());
+  return out;
+}
+
+}  // namespace lathe
