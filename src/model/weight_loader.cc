@@ -3,31 +3,12 @@
 #include <cstring>
 #include <fmt/ranges.h>
 
+#include "model/tensor_spelling.h"
 #include "ops/row_floats.h"
 
 namespace lathe {
 
 namespace {
-
-constexpr std::string_view kLanguage = "model.language_model.";
-
-// The spellings under which published tools write the same tensor.
-std::vector<std::string> spellings(const std::string& name) {
-  std::vector<std::string> all = {name};
-  if (std::string_view(name).starts_with(kLanguage)) {
-    const std::string rest = name.substr(kLanguage.size());
-    all.push_back("model." + rest);
-    all.push_back("language_model." + rest);
-    all.push_back("language_model.model." + rest);
-    all.push_back(rest);
-  } else if (std::string_view(name).starts_with("model.visual.")) {
-    all.push_back(name.substr(6));
-  } else if (name == "lm_head.weight") {
-    all.push_back("language_model.lm_head.weight");
-    all.push_back("model.lm_head.weight");
-  }
-  return all;
-}
 
 bool is_weight_dtype(DType t) {
   return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16 || t == DType::kE4M3 || t == DType::kI8;
@@ -36,9 +17,8 @@ bool is_weight_dtype(DType t) {
 }  // namespace
 
 const TensorSpan* WeightLoader::find(const std::string& name) const {
-  for (const std::string& spelling : spellings(name))
-    if (const TensorSpan* span = checkpoint_.find(spelling)) return span;
-  return nullptr;
+  const auto* found = find_tensor(checkpoint_, name);
+  return found ? &found->second.span : nullptr;
 }
 
 const TensorSpan* WeightLoader::require(const std::string& name, const std::vector<int64_t>& shape) {

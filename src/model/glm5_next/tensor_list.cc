@@ -60,6 +60,9 @@ class Lister {
     scale.dtype = DType::kF32;
     scale.shape = {(out + w.block_out - 1) / w.block_out, (in + w.block_in - 1) / w.block_in};
     scale.wide = false, scale.scale = true;
+    // From what the weight's largest values need to a quarter more: no two alike, so that mixing them up is found out.
+    const float need = w.initial.spread * InitialValue::kBellEnd / (w.dtype == DType::kI8 ? 127 : 448);
+    scale.initial = {InitialValue::kEven, 1.125f * need, 0.125f * need};
     list_.push_back(std::move(scale));
   }
 

@@ -30,11 +30,12 @@ const char* tensor_part_name(TensorPart part);
 // What a random checkpoint puts there; chosen so that deep stacks keep activations near 1 and no selection degenerates.
 struct InitialValue {
   enum Kind {
-    kBell,       // middle + spread · (bell-shaped, deviation 1, never beyond ±3.47)
+    kBell,       // middle + spread · (bell-shaped, deviation 1, never beyond ±kBellEnd)
     kEven,       // evenly spread over middle ± spread
     kNearlyOne,  // as kBell, plus 2 on the diagonal of a hyper-connection's mixing part: streams mostly keep to themselves
   } kind = kBell;
   float middle = 0, spread = 1;
+  static constexpr float kBellEnd = 3.4642f;
 };
 
 struct TensorInfo {

@@ -173,11 +173,13 @@ Status TextTower::fold(OpContext op, SequenceMemory& memory, const std::vector<S
   int kda_layer = 0;
   for (const LayerWeights& w : weights_.layers) {
     if (!w.kda) continue;
-    KdaReplayArgs args{.in = {}, .layer = w.kda->layer, .runs = {{p + count, count + 1}, {p + 2 * count + 1, count}}, .slot = {p, count},
+    const KdaLayer& layer = w.kda->layer;
+    auto no_rows = [&](int64_t width) { return Rows{.data = nullptr, .dtype = dtype_, .rows = 0, .width = width, .stride = width}; };
+    const int64_t k_width = int64_t{layer.heads} * layer.k, v_width = int64_t{layer.heads} * layer.v;
+    KdaReplayArgs args{.in = {no_rows(layer.channels()), no_rows(k_width), no_rows(layer.heads), no_rows(v_width)}, .layer = layer, .runs = {{p + count, count + 1}, {p + 2 * count + 1, count}}, .slot = {p, count},
                        .cursor = cursor, .memory = memory.kda(kda_layer), .ring_key = memory.replay_keys(kda_layer),
                        .ring_d = memory.replay_d(kda_layer), .ring_gate = memory.replay_gates(kda_layer),
-                       .length = memory.shape().replay_length, .flush = true, .y = {}};
-    for (Rows* r : {&args.in.qkv, &args.in.forget, &args.in.beta, &args.in.gate, &args.y}) r->dtype = dtype_;
+                       .length = memory.shape().replay_length, .flush = true, .y = no_rows(v_width)};
     LATHE_RETURN_IF_ERROR(kda_replay(op, args));
     ++kda_layer;
   }
