@@ -31,6 +31,16 @@ struct Lanes {
     for (int i = 0; i < n; ++i) part[i] = p[i];
     split(part, even, odd);
   }
+  static void interleave(V even, V odd, V& first, V& second) {
+    const V low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    first = _mm256_permute2f128_ps(low, high, 0x20);
+    second = _mm256_permute2f128_ps(low, high, 0x31);
+  }
+  static void deinterleave(V first, V second, V& even, V& odd) {
+    auto order = [](V v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); };
+    even = order(_mm256_shuffle_ps(first, second, 0x88));
+    odd = order(_mm256_shuffle_ps(first, second, 0xdd));
+  }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static void store(bf16* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(v)); }
   static void store(float* p, V v, int n) { _mm256_maskstore_ps(p, first(n), v); }
@@ -47,6 +57,10 @@ struct Lanes {
   static void store_rounded(bf16* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), high_halves(_mm256_castps_si256(v))); }
   static void store_rounded(float* p, V v) { store(p, v); }
 
+  static void sum4(const V (&v)[4], float* out) {
+    const V all = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    _mm_storeu_ps(out, _mm256_castps256_ps128(all) + _mm256_extractf128_ps(all, 1));
+  }
   static float sum(V v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -28,6 +28,17 @@ struct Lanes {
   static void split(const bf16* p, int n, V& even, V& odd) {
     split(_mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), p), even, odd);
   }
+  // Undoes split(): the first and the second kCount values.
+  static void interleave(V even, V odd, V& first, V& second) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    first = _mm512_permutex2var_ps(even, low, odd);
+    second = _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
+  }
+  static void deinterleave(V first, V second, V& even, V& odd) {
+    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    even = _mm512_permutex2var_ps(first, evens, second);
+    odd = _mm512_permutex2var_ps(first, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), second);
+  }
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static void store(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(v)); }
   static void store(float* p, V v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
@@ -41,6 +52,15 @@ struct Lanes {
   static void store_rounded(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high_halves(_mm512_castps_si512(v))); }
   static void store_rounded(float* p, V v) { store(p, v); }
 
+  // out[i] = sum of v[i], each in the same order.
+  static void sum4(const V (&v)[4], float* out) {
+    const V ab = _mm512_unpacklo_ps(v[0], v[1]) + _mm512_unpackhi_ps(v[0], v[1]);
+    const V cd = _mm512_unpacklo_ps(v[2], v[3]) + _mm512_unpackhi_ps(v[2], v[3]);
+    const __m512d p = _mm512_castps_pd(ab), q = _mm512_castps_pd(cd);
+    const V all = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q)) + _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
+    const __m256 half = _mm512_castps512_ps256(all) + _mm512_extractf32x8_ps(all, 1);
+    _mm_storeu_ps(out, _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+  }
   static float sum(V v) { return _mm512_reduce_add_ps(v); }
   static float largest(V v) { return _mm512_reduce_max_ps(v); }
 

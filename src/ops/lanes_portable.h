@@ -25,12 +25,21 @@ struct Lanes {
     return load(part);
   }
   static void split(const bf16* p, V& even, V& odd) {
-    for (int i = 0; i < kCount; ++i) even[i] = to_float(p[2 * i]), odd[i] = to_float(p[2 * i + 1]);
+    even = V{to_float(p[0]), to_float(p[2]), to_float(p[4]), to_float(p[6])};
+    odd = V{to_float(p[1]), to_float(p[3]), to_float(p[5]), to_float(p[7])};
   }
   static void split(const bf16* p, int n, V& even, V& odd) {
     bf16 part[2 * kCount] = {};
     for (int i = 0; i < n; ++i) part[i] = p[i];
     split(part, even, odd);
+  }
+  static void interleave(V even, V odd, V& first, V& second) {
+    first = V{even[0], odd[0], even[1], odd[1]};
+    second = V{even[2], odd[2], even[3], odd[3]};
+  }
+  static void deinterleave(V first, V second, V& even, V& odd) {
+    even = V{first[0], first[2], second[0], second[2]};
+    odd = V{first[1], first[3], second[1], second[3]};
   }
   static void store(float* p, V v) {
     for (int i = 0; i < kCount; ++i) p[i] = v[i];
@@ -57,6 +66,9 @@ struct Lanes {
     store(p, v);
   }
 
+  static void sum4(const V (&v)[4], float* out) {
+    for (int i = 0; i < 4; ++i) out[i] = sum(v[i]);
+  }
   static float sum(V v) { return (v[0] + v[2]) + (v[1] + v[3]); }
   static float largest(V v) {
     const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];

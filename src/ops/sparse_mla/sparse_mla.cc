@@ -32,7 +32,25 @@ Status check(const SparseMlaArgs& a) {
   return Status::ok();
 }
 
+// On the best instructions there are.
+Status absorbed(OpContext& ctx, const SparseMlaArgs& args) {
+  if (avx512::sparse_mla_applies(args)) return avx512::sparse_mla_absorbed(ctx, args);
+  return avx2::sparse_mla_applies(args) ? avx2::sparse_mla_absorbed(ctx, args) : portable::sparse_mla_absorbed(ctx, args);
+}
+
+Status expanded(OpContext& ctx, const SparseMlaArgs& args) {
+  if (avx512::sparse_mla_applies(args)) return avx512::sparse_mla_expanded(ctx, args);
+  return avx2::sparse_mla_applies(args) ? avx2::sparse_mla_expanded(ctx, args) : portable::sparse_mla_expanded(ctx, args);
+}
+
+// The first three choose the form by the number of dense rows a sequence brings: other sequences change nothing, more
+// rows of its own may. `absorbed` and `expanded` depend on a row's set alone.
 constexpr Variant<SparseMlaArgs> kVariants[] = {
+    {"avx512", avx512::sparse_mla_applies, avx512::sparse_mla, false},
+    {"avx2", avx2::sparse_mla_applies, avx2::sparse_mla, false},
+    {"portable", portable::sparse_mla_applies, portable::sparse_mla, false},
+    {"absorbed", always, absorbed},
+    {"expanded", always, expanded},
     {"reference", always, reference::sparse_mla},
 };
 

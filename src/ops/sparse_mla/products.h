@@ -1,0 +1,239 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/bf16.h"
+
+// The two matrix products of latent attention over a file's Lanes. One side is fp32; the other, latents or kv_b, is read
+// where it lies, f32 or bf16, and widened in registers. On the machines we know an fp32 FMA takes as many bf16 values a
+// cycle as the bf16 dot instruction or more, and it rounds nothing.
+//
+// A step is 2·kCount values: two vectors in order, or of bf16 those at even and at odd places. Every output is summed in
+// one order, whatever tile it falls into: so its bits don't depend on what else is computed with it.
+
+namespace lathe {
+namespace {
+
+constexpr int kStep = 2 * Lanes::kCount;
+
+inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+inline void load_step(const float* p, Lanes::V& a, Lanes::V& b) { a = Lanes::load(p), b = Lanes::load(p + Lanes::kCount); }
+inline void load_step(const bf16* p, Lanes::V& a, Lanes::V& b) { Lanes::split(p, a, b); }
+// The first n < kStep values, then zeroes.
+inline void load_step(const float* p, int n, Lanes::V& a, Lanes::V& b) {
+  a = n < Lanes::kCount ? Lanes::load(p, n) : Lanes::load(p);
+  b = n > Lanes::kCount ? Lanes::load(p + Lanes::kCount, n - Lanes::kCount) : Lanes::zero();
+}
+inline void load_step(const bf16* p, int n, Lanes::V& a, Lanes::V& b) { Lanes::split(p, n, a, b); }
+
+// A step of values in order, as the step of a T.
+template <class T>
+void arrange_step(Lanes::V&, Lanes::V&) {}
+template <>
+inline void arrange_step<bf16>(Lanes::V& a, Lanes::V& b) {
+  Lanes::V even, odd;
+  Lanes::deinterleave(a, b, even, odd);
+  a = even, b = odd;
+}
+// And back.
+template <class T>
+void restore_step(Lanes::V&, Lanes::V&) {}
+template <>
+inline void restore_step<bf16>(Lanes::V& a, Lanes::V& b) {
+  Lanes::V first, second;
+  Lanes::interleave(a, b, first, second);
+  a = first, b = second;
+}
+
+// factor·from, of `width` values, arranged as steps of a T and padded with zeroes to a whole one. May be in place.
+template <class T>
+void arrange(const float* from, int64_t width, float factor, float* to) {
+  for (int64_t i = 0; i < width; i += kStep) {
+    Lanes::V a, b;
+    if (i + kStep <= width) load_step(from + i, a, b);
+    else load_step(from + i, static_cast<int>(width - i), a, b);
+    a = a * Lanes::set(factor), b = b * Lanes::set(factor);
+    arrange_step<T>(a, b);
+    Lanes::store(to + i, a), Lanes::store(to + i + Lanes::kCount, b);
+  }
+}
+
+// ---- out[r][i] = keep[r]·out[r][i] + sum over k of a(r, k)·row(k)[i]
+
+// fp32 numbers a(r, k), wherever they are.
+struct Factors {
+  const float* data;
+  int64_t row, step;  // from r to r + 1, from k to k + 1
+};
+
+// Rows of a matrix; a tile that is little work a byte asks for what it reads eight rows later.
+template <class T>
+struct Strided {
+  static constexpr int64_t kAhead = 8;
+  const T* data;
+  int64_t stride;
+  const T* operator()(int64_t k) const { return data + k * stride; }
+};
+// Rows that a list points to, read a moment before.
+template <class T>
+struct Listed {
+  static constexpr int64_t kAhead = 0;
+  const T* const* list;
+  const T* operator()(int64_t k) const { return list[k]; }
+};
+
+// kRows x kSteps steps of the output; n: values of a step that isn't whole, else kStep. keep null: 0.
+template <class T, int kRows, int kSteps, class RowOf>
+void mix_tile(Factors a, int64_t count, RowOf row, int64_t column, int n, float* out, int64_t stride, const float* keep) {
+  using V = Lanes::V;
+  V sum[kRows][2 * kSteps];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 16
+    for (int s = 0; s < 2 * kSteps; ++s) sum[r][s] = Lanes::zero();
+  auto pass = [&](auto load) {
+    for (int64_t k = 0; k < count; ++k) {
+      const T* from = row(k) + column;
+      if constexpr (RowOf::kAhead > 0 && kRows <= 2)
+        if (k + RowOf::kAhead < count)
+          for (size_t i = 0; i < kSteps * kStep * sizeof(T); i += 64)
+            __builtin_prefetch(reinterpret_cast<const char*>(row(k + RowOf::kAhead) + column) + i);
+      V b[2 * kSteps];
+#pragma GCC unroll 16
+      for (int s = 0; s < kSteps; ++s) load(from + s * kStep, b[2 * s], b[2 * s + 1]);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const V factor = Lanes::set(a.data[r * a.row + k * a.step]);
+#pragma GCC unroll 16
+        for (int s = 0; s < 2 * kSteps; ++s) sum[r][s] = Lanes::fma(factor, b[s], sum[r][s]);
+      }
+    }
+  };
+  if (n == kStep) pass([](const T* p, V& x, V& y) { load_step(p, x, y); });
+  else pass([n](const T* p, V& x, V& y) { load_step(p, n, x, y); });
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 16
+    for (int s = 0; s < kSteps; ++s) {
+      V x = sum[r][2 * s], y = sum[r][2 * s + 1];
+      restore_step<T>(x, y);
+      float* to = out + r * stride + column + s * kStep;
+      const int first = std::min(n, Lanes::kCount), second = n - first;
+      if (keep) x = Lanes::fma(Lanes::set(keep[r]), Lanes::load(to, first), x);
+      Lanes::store(to, x, first);
+      if (second == 0) continue;
+      if (keep) y = Lanes::fma(Lanes::set(keep[r]), Lanes::load(to + Lanes::kCount, second), y);
+      Lanes::store(to + Lanes::kCount, y, second);
+    }
+}
+
+// One group of rows: as many steps at once as leave registers for kRows·kSteps·2 sums.
+template <class T, int kRows, class RowOf>
+void mix_rows(Factors a, int64_t count, RowOf row, int64_t width, float* out, int64_t stride, const float* keep) {
+  constexpr int kSums = Lanes::kCount == 16 ? 24 : 12;
+  constexpr int kSteps = std::max(1, std::min(8, kSums / (2 * kRows)));
+  int64_t i = 0;
+  for (; i + kSteps * kStep <= width; i += kSteps * kStep) mix_tile<T, kRows, kSteps>(a, count, row, i, kStep, out, stride, keep);
+  for (; i < width; i += kStep) mix_tile<T, kRows, 1>(a, count, row, i, static_cast<int>(std::min<int64_t>(kStep, width - i)), out, stride, keep);
+}
+
+// row: Strided or Listed, rows of `width` values.
+template <class T, class RowOf>
+void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float* out, int64_t stride, const float* keep) {
+  auto group = [&]<int kRows>() {
+    for (; rows >= kRows; rows -= kRows) {
+      mix_rows<T, kRows>(a, count, row, width, out, stride, keep);
+      a.data += kRows * a.row, out += kRows * stride;
+      if (keep) keep += kRows;
+    }
+  };
+  if constexpr (Lanes::kCount == 16) group.template operator()<12>(), group.template operator()<8>();
+  if constexpr (Lanes::kCount >= 8) group.template operator()<6>();
+  group.template operator()<4>(), group.template operator()<2>(), group.template operator()<1>();
+}
+
+// ---- out[r·out_row + c·out_column] = a[r]·b[c]
+
+struct Placed {
+  float* data;
+  int64_t row, column;
+};
+
+// a: kRows arranged rows, `stride` apart. b: kColumns rows of T. ahead: rows b[c + ahead] are asked for.
+template <class T, int kRows, int kColumns>
+void dot_tile(const float* a, int64_t stride, const T* const* b, int64_t width, int ahead, Placed out) {
+  using V = Lanes::V;
+  V sum[kRows][kColumns];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::zero();
+  auto step = [&](int64_t i, auto load) {
+    V first[kColumns], second[kColumns];
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) load(b[c] + i, first[c], second[c]);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const V x = Lanes::load(a + r * stride + i), y = Lanes::load(a + r * stride + i + Lanes::kCount);
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::fma(x, first[c], sum[r][c]);
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::fma(y, second[c], sum[r][c]);
+    }
+  };
+  const int64_t whole = width / kStep * kStep;
+  for (int64_t i = 0; i < whole; i += kStep) {
+    if (ahead)
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) __builtin_prefetch(b[c + ahead] + i);
+    step(i, [](const T* p, V& x, V& y) { load_step(p, x, y); });
+  }
+  if (whole < width) step(whole, [&](const T* p, V& x, V& y) { load_step(p, static_cast<int>(width - whole), x, y); });
+  float sums[4];
+  if constexpr (kRows % 4 == 0) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c)
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; r += 4) {
+        float* to = out.data + r * out.row + c * out.column;
+        Lanes::sum4({sum[r][c], sum[r + 1][c], sum[r + 2][c], sum[r + 3][c]}, out.row == 1 ? to : sums);
+        for (int j = 0; j < 4 && out.row != 1; ++j) to[j * out.row] = sums[j];
+      }
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; c += 4) {
+        auto at = [&](int j) { return c + j < kColumns ? sum[r][c + j] : Lanes::zero(); };
+        Lanes::sum4({at(0), at(1), at(2), at(3)}, sums);
+        for (int j = 0; j < 4 && c + j < kColumns; ++j) out.data[r * out.row + (c + j) * out.column] = sums[j];
+      }
+  }
+}
+
+template <class T, int kRows, int kColumns>
+void dot_rows(const float* a, int64_t stride, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
+  int64_t c = 0;
+  for (; c + kColumns <= columns; c += kColumns)
+    dot_tile<T, kRows, kColumns>(a, stride, b + c, width, ahead, {out.data + c * out.column, out.row, out.column});
+  for (; c < columns; ++c) dot_tile<T, kRows, 1>(a, stride, b + c, width, ahead, {out.data + c * out.column, out.row, out.column});
+}
+
+// ahead > 0: b has that many entries more, and is read for the first time.
+template <class T>
+void dot(const float* a, int64_t rows, int64_t stride, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
+  auto group = [&]<int kRows, int kColumns>() {
+    for (; rows >= kRows; rows -= kRows) {
+      dot_rows<T, kRows, kColumns>(a, stride, columns, b, width, ahead, out);
+      a += kRows * stride, out.data += kRows * out.row, ahead = 0;
+    }
+  };
+  if constexpr (Lanes::kCount == 16) group.template operator()<8, 3>(), group.template operator()<4, 4>();
+  else group.template operator()<4, 3>();
+  group.template operator()<1, 8>();
+}
+
+}  // namespace
+}  // namespace lathe
