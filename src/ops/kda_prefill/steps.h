@@ -99,9 +99,9 @@ struct KdaSteps {
   void (*products)(const KdaSizes&, const float* state, const float* const* x, int n, float* const* out);
   // S = S·Diag(decay) + sum_j d_j·key_jᵀ; d [records, vp], keys [records, kp].
   void (*fold)(const KdaSizes&, float* state, const float* decay, const float* d, const float* keys, int records);
-  // x·y over kp values; out = exp(x) ; out[i] += c·x[i]
-  float (*dot)(const float* x, const float* y, int count);
-  void (*exponential)(const float* x, float* out, int count);
+  // a += sum_j p[j]·d_j and b += sum_j q[j]·d_j; d [records, vp]
+  void (*combine)(const KdaSizes&, const float* d, int records, const float* p, const float* q, float* a, float* b);
+  void (*exponential)(const float* x, float* out, int count);  // count: a multiple of 16
 };
 
 const KdaSteps& kda_steps_portable();

@@ -517,22 +517,26 @@ bool make_chunk(const KdaSizes& s, const KdaBlock& block, int n, KdaChunk& out) 
   constexpr int kVectors = kChunk / kLanes >= 2 ? 2 : 1, kRows = 2 * kTileRows / kVectors;
   for (int r = 0; r < 2 * kChunk; r += kRows)
     for (int j = 0; j < kChunk; j += kVectors * kLanes)
-      product_tile<kRows, kVectors, kTf32>(left + r * kp, kp, right_t + j, kChunk, s.k, out.ep + r * kChunk + j, kChunk);
+      product_tile<kRows, kVectors, kTf32>(left + r * kp, kp, right_t + j, kChunk, s.k, out.ep + r * kChunk + j,
+                                           kChunk);
   for (int t = 0; t < n; ++t)
     for (int j = 0; j < kChunk; ++j) out.ep[t * kChunk + j] *= block.b[t];
   out.tokens = n;
   return true;
 }
 
-// d [kChunk] of one vector of columns: (I + E)·d = b·(v - x·S), by substitution; y: x·S, then o. Unrolled, so that d stays
-// in registers. Rows of v and y behind the chunk's tokens hold anything; their b is 0, and their d must be, too.
+// d [kChunk] of one vector of columns: (I + E)·d = b·(v - x·S), by substitution; y: x·S, then o. Unrolled, so that d
+// stays in registers. Rows of v and y behind the chunk's tokens hold anything; their b is 0, and their d must be, too.
 template <bool kTf32>
-inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chunk, int column, float* y, float* d, bool outputs) {
+inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chunk, int column, float* y,
+                          float* d, bool outputs) {
   const float *E = chunk.ep, *P = chunk.ep + kChunk * kChunk;
   Lanes x[kChunk];
 #pragma GCC unroll 16
   for (int t = 0; t < kChunk; ++t)
-    x[t] = t < chunk.tokens ? mul(all(block.b[t]), sub(load(block.v + int64_t{t} * s.vp + column), load(y + t * kColumns))) : zero();
+    x[t] = t < chunk.tokens
+               ? mul(all(block.b[t]), sub(load(block.v + int64_t{t} * s.vp + column), load(y + t * kColumns)))
+               : zero();
 #pragma GCC unroll 16
   for (int j = 0; j < kChunk; ++j) {
     x[j] = operand<kTf32>(x[j]);
@@ -648,10 +652,15 @@ void fold(const KdaSizes& s, float* state, const float* decay, const float* d, c
     }
 }
 
-float dot(const float* x, const float* y, int count) {
-  Lanes sums = zero();
-  for (int i = 0; i < count; i += kLanes) sums = fma(load(x + i), load(y + i), sums);
-  return sum(sums);
+void combine(const KdaSizes& s, const float* d, int records, const float* p, const float* q, float* a, float* b) {
+  for (int j = 0; j < s.vp; j += kLanes) {
+    Lanes aj = load(a + j), bj = load(b + j);
+    for (int m = 0; m < records; ++m) {
+      const Lanes dj = load(d + int64_t{m} * s.vp + j);
+      aj = fma(all(p[m]), dj, aj), bj = fma(all(q[m]), dj, bj);
+    }
+    store(a + j, aj), store(b + j, bj);
+  }
 }
 
 void exponentials(const float* x, float* out, int count) {
@@ -675,7 +684,7 @@ constexpr KdaSteps kSteps = {
     .join = join,
     .products = products,
     .fold = fold,
-    .dot = dot,
+    .combine = combine,
     .exponential = exponentials,
 };
 

@@ -35,6 +35,9 @@ Status check(const KdaReplayArgs& args) {
 }
 
 constexpr Variant<KdaReplayArgs> kVariants[] = {
+    {"avx512", avx512::applies, avx512::kda_replay},
+    {"avx2", avx2::applies, avx2::kda_replay},
+    {"portable", portable::applies, portable::kda_replay},
     {"reference", always, reference::kda_replay},
 };
 

@@ -6,4 +6,16 @@ namespace lathe {
 namespace reference {
 Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
 }
+namespace portable {
+bool applies(const KdaReplayArgs& args);
+Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
+}  // namespace portable
+namespace avx2 {
+bool applies(const KdaReplayArgs& args);
+Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
+}  // namespace avx2
+namespace avx512 {
+bool applies(const KdaReplayArgs& args);
+Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
+}  // namespace avx512
 }  // namespace lathe
