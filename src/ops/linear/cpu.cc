@@ -10,8 +10,6 @@ namespace by_panels {
 
 namespace {
 
-constexpr int64_t kPassBytes = 16 << 20;  // of prepared rows: what a call takes from scratch doesn't grow with its rows
-
 // A product and where its panels stand among those of all products.
 struct Line {
   const Product* product;
@@ -28,7 +26,8 @@ void multiply_run(const PanelWork& work, const Line* lines, int count, Part pane
     const int64_t begin = std::max(panels.begin, line.first_panel), end = std::min(panels.end, line.first_panel + line.panels);
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t out = (panel - line.first_panel) * kPanel;
-      work.kernels.multiply({*line.x, nullptr, rows.begin, rows.size(), p.w, out, panel + 1 < end}, s.values, s);
+      const void* next = panel + 1 < end ? panel_at(p.w, panel + 1 - line.first_panel) : nullptr;
+      work.kernels.multiply({*line.x, nullptr, rows.begin, rows.size(), p.w, out, next}, s.values, s);
       work.kernels.store(s.values, rows.size(), p.bias.empty() ? nullptr : p.bias.data + out, p.y, first_row + rows.begin, out,
                          panel_outs(p.w, out), false);
     }
@@ -37,31 +36,23 @@ void multiply_run(const PanelWork& work, const Line* lines, int count, Part pane
 
 // Rows of one pass: prepared in every form that a weight asks for, then multiplied.
 void multiply_pass(const PanelWork& work, const LinearArgs& args, Part rows) {
-  PreparedRows prepared[kOperands];
+  PreparedForms forms(work, args.x.slice(rows.begin, rows.size()));
   Line lines[LinearArgs::kMaxProducts];
   int64_t panels = 0, row_bytes = 0;
   for (int i = 0; i < args.products; ++i) {
     const Product& p = args.product[i];
-    const Operand o = work.kernels.operand(args.x.dtype, p.w);
-    PreparedRows& x = prepared[static_cast<int>(o)];
-    if (!x.data) {
-      x = work.take(o, rows.size(), args.x.width);
-      work.prepare(args.x.slice(rows.begin, rows.size()), nullptr, x);
-    }
-    lines[i] = {&p, &x, panels, panels_of(p.w.out)};
+    lines[i] = {&p, &forms.for_weight(p.w), panels, panels_of(p.w.out)};
     panels += lines[i].panels;
-    row_bytes = std::max(row_bytes, x.row_bytes);
+    row_bytes = std::max(row_bytes, lines[i].x->row_bytes);
   }
-  const int64_t blocks = (rows.size() + block_rows(row_bytes) - 1) / block_rows(row_bytes);
-  const int64_t runs = panel_runs(panels, blocks, work.threads());
+  const int64_t blocks = pieces(rows.size(), block_rows(row_bytes)), runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
     multiply_run(work, lines, args.products, part_of(panels, runs, task % runs), rows.begin, part_of(rows.size(), blocks, task / runs), worker);
   });
 }
 
 Status linear(OpContext& ctx, const LinearArgs& args, const PanelKernels& kernels) {
-  const int64_t pass = std::max<int64_t>(kMaxBlockRows, kPassBytes / std::max<int64_t>(1, kernels.row_bytes(Operand::kF32, args.x.width)));
-  const int64_t passes = (args.x.rows + pass - 1) / pass;
+  const int64_t passes = pieces(args.x.rows, pass_rows(kernels.row_bytes(Operand::kF32, args.x.width)));
   for (int64_t i = 0; i < passes; ++i) {
     ArenaScope scope(*ctx.scratch);
     multiply_pass(PanelWork(ctx, kernels, args.x.width), args, part_of(args.x.rows, passes, i));

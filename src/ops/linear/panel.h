@@ -54,7 +54,7 @@ struct PanelBlock {
   int64_t first, rows;
   const Weight& w;
   int64_t first_out;
-  bool next_follows;  // the caller goes on with w's next panel: it may be fetched
+  const void* next = nullptr;  // where the panel begins that this worker meets next, if it lies as w does: it may be fetched
 
   int64_t row(int64_t i) const { return index ? index[i] : first + i; }
 };

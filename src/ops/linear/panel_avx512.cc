@@ -337,9 +337,9 @@ void few(const Block& b, float* values) {
   for (int r = 0; r < R; ++r) x[r] = b.x.at(b.row(r));
   typename Meet::Sum sums[R * 4];
   Int32s counts[4];
-  const int64_t stride = b.w.stride * Load::kBytes;
-  direct<Load, Meet, R, kCount>(x, static_cast<const char*>(b.w.at(b.first_out)), stride, b.w.in, b.next_follows ? kPanel * stride : 0, sums,
-                                counts);
+  const char* w = static_cast<const char*>(b.w.at(b.first_out));
+  const int64_t ahead = b.next ? static_cast<const char*>(b.next) - w : 0;
+  direct<Load, Meet, R, kCount>(x, w, b.w.stride * Load::kBytes, b.w.in, ahead, sums, counts);
   finish_rows(b, finish_of(b, counts), R, sums, values);
 }
 
@@ -360,10 +360,9 @@ void add_up(const Quads* panel, int quads, Int32s* counts) {
 class Ahead {
  public:
   Ahead(const Block& b, int bytes_per_value, int64_t quads) {
-    const int64_t next = b.first_out + kPanel, outs = std::min<int64_t>(kPanel, b.w.out - next);
-    if (!b.next_follows || outs <= 0) return;
-    at_ = static_cast<const char*>(b.w.at(next));
-    end_ = at_ + outs * b.w.stride * bytes_per_value;
+    if (!b.next) return;
+    at_ = static_cast<const char*>(b.next);
+    end_ = at_ + kPanel * b.w.stride * bytes_per_value;
     lines_per_quad_ = static_cast<int>((end_ - at_ + kLine * quads - 1) / (kLine * quads));
   }
   Fetch next(int quads) {

@@ -9,6 +9,7 @@ namespace {
 constexpr int64_t kPanelBytes = 16 << 10;  // a piece of K: 64 quads of 16 outputs
 constexpr int64_t kSumBytes = kPanel * 16;  // of a row: 4 running sums an output
 constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
+constexpr int64_t kPassBytes = 32 << 20;
 constexpr int64_t kFewValues = 16 << 10;    // below, waking the pool costs more than the work
 
 }  // namespace
@@ -41,6 +42,17 @@ void PanelWork::prepare(const Rows& x, const int32_t* index, const PreparedRows&
 }
 
 int64_t block_rows(int64_t row_bytes) { return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 48, kMaxBlockRows); }
+
+int64_t pass_rows(int64_t bytes_per_row) { return std::max<int64_t>(kMaxBlockRows, kPassBytes / std::max<int64_t>(1, bytes_per_row)); }
+
+const PreparedRows& PreparedForms::as(Operand operand) {
+  PreparedRows& form = forms_[static_cast<int>(operand)];
+  if (!form.data) {
+    form = work_.take(operand, x_.rows, x_.width);
+    work_.prepare(x_, nullptr, form);
+  }
+  return form;
+}
 
 int64_t panel_runs(int64_t panels, int64_t blocks, int threads) {
   if (threads == 1) return 1;

@@ -25,12 +25,28 @@ class PanelWork {
   PreparedRows take(Operand operand, int64_t rows, int64_t width) const;
   // Row i of `to` from row index[i] of x, or from row i.
   void prepare(const Rows& x, const int32_t* index, const PreparedRows& to) const;
-  // For each worker, what ctx.scratch must hold beside prepared rows.
-  float* take_floats(int64_t count) const { return ctx_.scratch->take<float>(count); }
+  template <class T>
+  T* take(int64_t count) const {
+    return ctx_.scratch->take<T>(count);
+  }
+  Rows take_floats(int64_t rows, int64_t width) const { return ctx_.scratch->rows(rows, width, DType::kF32); }
 
  private:
   OpContext& ctx_;
   PanelScratch* scratch_;
+};
+
+// Rows of x in every form that somebody asked for.
+class PreparedForms {
+ public:
+  PreparedForms(const PanelWork& work, const Rows& x) : work_(work), x_(x) {}
+  const PreparedRows& as(Operand operand);
+  const PreparedRows& for_weight(const Weight& w) { return as(work_.kernels.operand(x_.dtype, w)); }
+
+ private:
+  const PanelWork& work_;
+  Rows x_;
+  PreparedRows forms_[kOperands];
 };
 
 // [begin, end) of `count` things for part `part` of `parts`.
@@ -43,8 +59,14 @@ inline Part part_of(int64_t count, int64_t parts, int64_t part) { return {count 
 inline int64_t panels_of(int64_t outs) { return (outs + kPanel - 1) / kPanel; }
 inline int panel_outs(const Weight& w, int64_t first_out) { return static_cast<int>(std::min<int64_t>(kPanel, w.out - first_out)); }
 
+inline const void* panel_at(const Weight& w, int64_t panel) { return w.at(panel * kPanel); }
+inline int64_t pieces(int64_t count, int64_t of) { return (count + of - 1) / of; }
+
 // Rows that share a panel while it lies in L1, and that lie in L2 themselves while panels pass.
 int64_t block_rows(int64_t row_bytes);
+
+// Rows whose `bytes_per_row` fit into what a call may take from scratch: so that doesn't grow with the rows.
+int64_t pass_rows(int64_t bytes_per_row);
 
 // Into how many runs `panels` are cut beside `blocks` row blocks: enough tasks to keep every thread busy to the end.
 int64_t panel_runs(int64_t panels, int64_t blocks, int threads);

@@ -66,7 +66,7 @@ AnyOp linear_workload() {
     cases.push_back(make_case("wide", DType::kBF16, kBlockWeights, {rows, 1024, {4096}}, true));
     cases.push_back(make_case("wide", DType::kBF16, kFp8Weights, {rows, 1024, {4096}}, true));
   }
-  return any_op(kLinear, std::move(cases));
+  return any_op(kLinear, std::move(cases), rows_alone<LinearArgs>);
 }
 
 }  // namespace lathe

@@ -16,6 +16,9 @@ Status check(const LmHeadArgs& args) {
 }
 
 constexpr Variant<LmHeadArgs> kVariants[] = {
+    {"avx512", avx512::lm_head_applies, avx512::lm_head},
+    {"avx2", avx2::lm_head_applies, avx2::lm_head},
+    {"portable", always, portable::lm_head},
     {"reference", always, reference::lm_head},
 };
 

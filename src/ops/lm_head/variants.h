@@ -6,4 +6,15 @@ namespace lathe {
 namespace reference {
 Status lm_head(OpContext& ctx, const LmHeadArgs& args);
 }
+namespace portable {
+Status lm_head(OpContext& ctx, const LmHeadArgs& args);
+}
+namespace avx2 {
+bool lm_head_applies(const LmHeadArgs& args);
+Status lm_head(OpContext& ctx, const LmHeadArgs& args);
+}  // namespace avx2
+namespace avx512 {
+bool lm_head_applies(const LmHeadArgs& args);
+Status lm_head(OpContext& ctx, const LmHeadArgs& args);
+}  // namespace avx512
 }  // namespace lathe

@@ -25,6 +25,9 @@ Status check(const MlpArgs& args) {
 }
 
 constexpr Variant<MlpArgs> kVariants[] = {
+    {"avx512", avx512::mlp_applies, avx512::mlp},
+    {"avx2", avx2::mlp_applies, avx2::mlp},
+    {"portable", always, portable::mlp},
     {"reference", always, reference::mlp},
 };
 

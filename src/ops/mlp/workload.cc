@@ -57,7 +57,7 @@ AnyOp mlp_workload() {
   for (int rows : {1, 8, 2048})  // the dense layer of bench/configs/1b.json
     for (auto [x, form] : {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
       cases.push_back(make_case("dense", x, form, {rows, 1024, 4096, 1024, false, 10}, true));
-  return any_op(kMlp, std::move(cases));
+  return any_op(kMlp, std::move(cases), rows_alone<MlpArgs>);
 }
 
 }  // namespace lathe

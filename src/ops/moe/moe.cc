@@ -39,6 +39,9 @@ Status check(const MoeArgs& args) {
 }
 
 constexpr Variant<MoeArgs> kVariants[] = {
+    {"avx512", avx512::moe_applies, avx512::moe},
+    {"avx2", avx2::moe_applies, avx2::moe},
+    {"portable", always, portable::moe},
     {"reference", always, reference::moe},
 };
 

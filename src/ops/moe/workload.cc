@@ -80,7 +80,7 @@ AnyOp moe_workload() {
   for (int rows : {1, 8, 2048})  // a sparse layer of bench/configs/1b.json
     for (auto [x, form] : {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
       cases.push_back(make_case("experts64", x, form, {rows, 1024, 256, 64, 8, 1, 1, true}, true));
-  return any_op(kMoe, std::move(cases));
+  return any_op(kMoe, std::move(cases), rows_alone<MoeArgs>);
 }
 
 }  // namespace lathe
