@@ -70,6 +70,7 @@ inline constexpr const char* kLookInside = "Look inside, make and convert";
 inline constexpr const char* kMeasure = "Prove and measure";
 
 void add_logits(CLI::App& app, Chosen& chosen);
+void add_quantize(CLI::App& app, Chosen& chosen);
 void add_synth(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_verify(CLI::App& app, Chosen& chosen);

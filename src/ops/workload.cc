@@ -11,6 +11,13 @@ std::vector<FieldView> AnyCase::outputs() const {
   return written;
 }
 
+int64_t row_count(const std::vector<FieldView>& fields) {
+  for (bool inputs : {false, true})
+    for (const FieldView& f : fields)
+      if (f.batch && (f.role == Role::kIn) == inputs) return f.rows;
+  return 1;
+}
+
 uint64_t CaseBuilder::next() {  // splitmix64
   uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,7 @@ struct CaseInfo {
   Traffic traffic = Traffic::kRead;
   Precision precision = Precision::kFp32;
   double tolerance = 0;    // on RMS(err)/RMS(reference) of each output, from the operator's contract
+  double open_ties = 0;    // share of the integers of an output that may differ, where the contract leaves ties open
   bool bench = false;      // real size: timed by bench; verify runs the small ones (and these with --long)
 };
 
@@ -75,10 +77,14 @@ struct FieldView {
   const void* data;
   int64_t rows, width, stride;
   const float* scale;
-  int block;  // 0: scale is per row
+  int block;             // 0: scale is per row
+  bool batch = false;    // a Rows argument: its rows are those of the call
 
   int64_t elements() const { return rows * width; }
 };
+
+// Rows of a call whose rows stand alone: those of its first Rows output, or else of its first Rows input.
+int64_t row_count(const std::vector<FieldView>& fields);
 
 // An operator's case with memory: built, ready to run.
 class AnyCase {
@@ -90,7 +96,7 @@ class AnyCase {
   std::vector<FieldView> outputs() const;  // the fields that an operator writes
   // The same call on a copy of its memory, `bytes` further on.
   virtual std::unique_ptr<AnyCase> moved(int64_t bytes) const = 0;
-  // The same call for rows [begin, begin + count) alone; only for operators whose rows stand alone.
+  // The same call for rows [begin, begin + count) alone; only where rows_stand_alone.
   virtual std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const = 0;
 };
 
@@ -101,10 +107,13 @@ struct AnyOp {
   std::vector<bool> company_free;
   std::vector<CaseInfo> cases;
   std::function<std::unique_ptr<AnyCase>(int case_index, CaseBuilder&)> build;
-  // Row r of every Rows argument, element r of every per-row Array belong together and to no other row: then a part of
-  // the rows is a call of its own, and verify compares bits. Its cases keep all other extents off the number of rows.
   bool rows_stand_alone = false;
 };
+
+// The same call for rows [begin, begin + count) alone. An operator has this if its rows stand alone; verify then compares
+// the bits of a row in company and without.
+template <class Args>
+using PartOf = Args (*)(Args, int64_t begin, int64_t count);
 
 template <class Args>
 struct Case {
@@ -123,7 +132,7 @@ class FieldList {
 
  private:
   void add(const char* name, Rows& r, Role role) {
-    views.push_back({name, role, r.dtype, r.data, r.rows, r.width, r.stride, r.scale, 0});
+    views.push_back({name, role, r.dtype, r.data, r.rows, r.width, r.stride, r.scale, 0, true});
   }
   void add(const char* name, Pool& p, Role role) {
     views.push_back({name, role, p.dtype, p.data, p.items, p.item_size, p.item_size, p.scale, p.block});
@@ -155,28 +164,44 @@ class RowPart {
  public:
   RowPart(int64_t rows, int64_t begin, int64_t count) : rows_(rows), begin_(begin), count_(count) {}
   template <class Field>
-  void operator()(const char*, Field& field, Role) {
-    narrow(field);
+  void operator()(const char*, Field& field, Role role) {
+    narrow(field, role);
   }
 
  private:
-  void narrow(Rows& r) {
+  void narrow(Rows& r, Role) {
     if (r.rows == rows_) r = r.slice(begin_, count_);
   }
+  // Inputs by row are ids, positions and settings; float vectors and lists of weights belong to the layer. An output may
+  // have several elements a row.
   template <class T>
-  void narrow(Array<T>& a) {
-    if (a.count == rows_) a = {a.data + begin_, count_};
+  void narrow(Array<T>& a, Role role) {
+    using Item = std::remove_const_t<T>;
+    constexpr bool of_layer = std::is_same_v<Item, float> || requires(Item t, RowPart& part) { t.visit(part); };
+    if (role == Role::kIn && (of_layer || a.count != rows_)) return;
+    const int64_t per_row = a.count / rows_;
+    a = {a.data + begin_ * per_row, count_ * per_row};
   }
   template <class T>
-  void narrow(T&) {}
+  void narrow(T&, Role) {}
 
   int64_t rows_, begin_, count_;
 };
 
+// PartOf for most operators: row r of every Rows argument with as many rows as the output, and element r of every array of
+// ids or settings, belong together and to no other row.
+template <class Args>
+Args rows_alone(Args args, int64_t begin, int64_t count) {
+  FieldList list;
+  args.visit(list);
+  args.visit(RowPart(row_count(list.views), begin, count));
+  return args;
+}
+
 template <class Args>
 class TypedCase final : public AnyCase {
  public:
-  TypedCase(const Op<Args>& op, Args args) : op_(op), args_(args) {}
+  TypedCase(const Op<Args>& op, Args args, PartOf<Args> part) : op_(op), args_(args), part_(part) {}
   bool applies(int variant) const override { return op_.variants[variant].applies(args_); }
   Status run(OpContext& ctx, int variant) override {
     if (Status s = op_.check(args_); !s.is_ok()) return s.within(op_.name);
@@ -196,14 +221,12 @@ class TypedCase final : public AnyCase {
     auto map = std::make_shared<AddressMap<Shift>>(Shift{bytes});
     Args args = args_;
     args.visit(*map);
-    auto copy = std::make_unique<TypedCase>(op_, args);
+    auto copy = std::make_unique<TypedCase>(op_, args, part_);
     copy->kept_ = map;
     return copy;
   }
   std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const override {
-    Args args = args_;
-    args.visit(RowPart(outputs().front().rows, begin, count));
-    return std::make_unique<TypedCase>(op_, args);
+    return std::make_unique<TypedCase>(op_, part_(args_, begin, count), part_);
   }
 
  private:
@@ -217,16 +240,18 @@ class TypedCase final : public AnyCase {
 
   Op<Args> op_;
   Args args_;
+  PartOf<Args> part_;
   std::shared_ptr<void> kept_;  // lists in host memory that args_ points to
 };
 
 template <class Args>
-AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases) {
-  AnyOp any{.name = op.name, .variants = {}, .company_free = {}, .cases = {}, .build = {}};
+AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases, PartOf<Args> part = nullptr) {
+  AnyOp any{.name = op.name, .variants = {}, .company_free = {}, .cases = {}, .build = {},
+            .rows_stand_alone = part != nullptr};
   for (const Variant<Args>& v : op.variants) any.variants.push_back(v.name), any.company_free.push_back(v.company_free);
   for (const Case<Args>& c : cases) any.cases.push_back(c.info);
-  any.build = [op, cases = std::move(cases)](int i, CaseBuilder& b) -> std::unique_ptr<AnyCase> {
-    return std::make_unique<TypedCase<Args>>(op, cases[i].build(b));
+  any.build = [op, part, cases = std::move(cases)](int i, CaseBuilder& b) -> std::unique_ptr<AnyCase> {
+    return std::make_unique<TypedCase<Args>>(op, cases[i].build(b), part);
   };
   return any;
 }

@@ -13,10 +13,10 @@ AnyOp add_workload() {
                         .traffic = Traffic::kCopy,
                         .tolerance = t == DType::kF32 ? 1e-6 : 5e-3,
                         .bench = bench},
-                       [=](CaseBuilder& b) {
+                       [=, rows = rows, width = width](CaseBuilder& b) {  // clang 14 can't capture bindings by themselves
                          return AddArgs{b.rows(rows, width, t), b.rows(rows, width, t), b.empty_rows(rows, width, t)};
                        }});
-  return any_op(kAdd, std::move(cases));
+  return any_op(kAdd, std::move(cases), rows_alone<AddArgs>);
 }
 
 }  // namespace lathe

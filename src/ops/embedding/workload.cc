@@ -43,7 +43,7 @@ AnyOp embedding_workload() {
        {std::pair{DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kBF16, DType::kF32}})
     for (const Shape& s : {Shape{1, 5, 7, 1, 0, false}, {13, 37, 65, 4, 3, false}, {2048, 32768, 1024, 4, 0, true}})
       cases.push_back(embedding_case(s, table, out));
-  return any_op(kEmbedding, std::move(cases));
+  return any_op(kEmbedding, std::move(cases), rows_alone<EmbeddingArgs>);
 }
 
 }  // namespace lathe

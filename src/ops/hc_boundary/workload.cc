@@ -49,6 +49,15 @@ Case<HcBoundaryArgs> make_case(Shape s, DType rows, DType fn, bool bench) {
           [=](CaseBuilder& b) { return build(b, s, rows, fn); }};
 }
 
+// post and comb belong to rows, too.
+HcBoundaryArgs part_of(HcBoundaryArgs args, int64_t begin, int64_t count) {
+  const int64_t post = args.copies, comb = int64_t{args.copies} * args.copies;
+  args = rows_alone(args, begin, count);
+  if (!args.post.empty()) args.post = {args.post.data + begin * post, count * post};
+  if (!args.comb.empty()) args.comb = {args.comb.data + begin * comb, count * comb};
+  return args;
+}
+
 }  // namespace
 
 AnyOp hc_boundary_workload() {
@@ -60,7 +69,7 @@ AnyOp hc_boundary_workload() {
   }
   for (int64_t rows : {1, 8, 32, 2048}) cases.push_back(make_case({rows, 1024, 4}, DType::kBF16, DType::kF32, true));
   cases.push_back(make_case({64, 4096, 4}, DType::kBF16, DType::kF32, true));
-  return any_op(kHcBoundary, std::move(cases));
+  return any_op(kHcBoundary, std::move(cases), part_of);
 }
 
 }  // namespace lathe

@@ -28,6 +28,15 @@ Case<HcHeadArgs> make_case(int64_t rows, int64_t hidden, int copies, DType t, bo
           }};
 }
 
+// post and comb belong to rows, too.
+HcHeadArgs part_of(HcHeadArgs args, int64_t begin, int64_t count) {
+  const int64_t post = args.copies, comb = int64_t{args.copies} * args.copies;
+  args = rows_alone(args, begin, count);
+  if (!args.post.empty()) args.post = {args.post.data + begin * post, count * post};
+  if (!args.comb.empty()) args.comb = {args.comb.data + begin * comb, count * comb};
+  return args;
+}
+
 }  // namespace
 
 AnyOp hc_head_workload() {
@@ -36,7 +45,7 @@ AnyOp hc_head_workload() {
     for (auto [rows, hidden, copies] : {std::tuple{0, 16, 4}, {1, 64, 4}, {5, 37, 4}, {17, 300, 4}, {33, 65, 3}, {7, 24, 2}, {3, 40, 1}})
       cases.push_back(make_case(rows, hidden, copies, t, false));
   for (int64_t rows : {1, 32, 2048}) cases.push_back(make_case(rows, 1024, 4, DType::kBF16, true));
-  return any_op(kHcHead, std::move(cases));
+  return any_op(kHcHead, std::move(cases), part_of);
 }
 
 }  // namespace lathe

@@ -50,7 +50,7 @@ AnyOp norm_workload() {
       cases.push_back(norm_case(s, t, t));
   cases.push_back(norm_case({"rms", NormKind::kRms, false, 4, 47, false}, DType::kF32, DType::kBF16));
   cases.push_back(norm_case({"rms", NormKind::kRms, false, 4, 47, false}, DType::kBF16, DType::kF32));
-  return any_op(kNorm, std::move(cases));
+  return any_op(kNorm, std::move(cases), rows_alone<NormArgs>);
 }
 
 }  // namespace lathe

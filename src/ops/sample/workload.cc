@@ -55,7 +55,7 @@ AnyOp sample_workload() {
   cases.push_back(make_case("plain", 32, 32768, 32768, {{.temperature = 1}}, true));
   cases.push_back(make_case("top_p", 32, 154880, 154880, {{.temperature = 1, .top_p = 0.95f}}, true));
   cases.push_back(make_case("top_k", 1, 154880, 154880, {{.temperature = 0.8f, .top_k = 50}}, true));
-  return any_op(kSample, std::move(cases));
+  return any_op(kSample, std::move(cases), rows_alone<SampleArgs>);
 }
 
 }  // namespace lathe

@@ -1,0 +1,93 @@
+#include "feedback/bench_ops.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_command.h"
+#include "cli/progress.h"
+#include "feedback/child_process.h"
+#include "feedback/machine_facts.h"
+#include "ops/registry.h"
+
+namespace lathe {
+
+namespace {
+
+struct Command {
+  BenchOptions bench;
+  RunOptions run;
+  BenchReporting reporting;
+  bool one_life = false;  // this process is a life: it times once and reports to its parent
+};
+
+Status print_life(const std::vector<BenchItem>& plan, int threads) {
+  ProgressLine progress;
+  LATHE_ASSIGN(const std::vector<LifeTiming> timings, bench_life(plan, threads, [&](int item) {
+    progress.show(item, static_cast<int>(plan.size()), plan[item].info().name + " " + plan[item].variant_name());
+  }));
+  nlohmann::json all = nlohmann::json::array();
+  for (const LifeTiming& t : timings) all.push_back(to_json(t));
+  fmt::print("{}\n", all.dump());
+  return Status::ok();
+}
+
+std::vector<std::string> life_command(const Command& command) {
+  std::vector<std::string> argv = {own_binary(), "bench", "ops", command.bench.ops, "--cases", command.bench.cases, "--one-life",
+                                   "--threads", std::to_string(command.run.threads)};
+  for (const std::string& v : command.run.variants) argv.insert(argv.end(), {"--variant", v});
+  return argv;
+}
+
+Result<std::vector<LifeTiming>> start_life(const Command& command) {
+  LATHE_ASSIGN(const ChildOutput child, run_child(life_command(command)));
+  if (child.exit_code != 0) return internal("a process life of the bench ended with exit code {}", child.exit_code);
+  const nlohmann::json all = nlohmann::json::parse(child.stdout_text, nullptr, false);
+  if (!all.is_array()) return internal("a process life of the bench printed no timings");
+  std::vector<LifeTiming> timings;
+  for (const nlohmann::json& j : all) timings.push_back(life_timing(j));
+  return timings;
+}
+
+Outcome run_bench_ops(Command& command) {
+  Choices choices;
+  for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  command.bench.choices = &choices;
+  command.bench.threads = command.run.threads;
+  LATHE_ASSIGN(const std::vector<BenchItem> plan, bench_plan(all_ops(), command.bench));
+  if (command.one_life) return print_life(plan, command.run.threads);
+
+  LATHE_ASSIGN(const BenchReport report, bench_ops(plan, command.bench, [&](int life) {
+    fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, command.bench.lives);
+    return start_life(command);
+  }));
+  if (report.rotated_bytes < 4 * machine_facts().last_cache_bytes)
+    fmt::print(stderr, "lathe: buffers rotate over {} MB only, memory allows no more (4 times the last cache is {} MB)\n",
+               report.rotated_bytes >> 20, 4 * machine_facts().last_cache_bytes >> 20);
+  LATHE_RETURN_IF_ERROR(report_rows(command.reporting, report.rows));
+  for (const std::string& refused : report.refused) fmt::print(stderr, "lathe: refused: {}\n", refused);
+  return report.refused.empty() ? Exit::kAsAsked : Exit::kRefused;
+}
+
+}  // namespace
+
+void add_bench_ops(CLI::App& bench, Chosen& chosen) {
+  auto command = std::make_shared<Command>();
+  CLI::App* sub = bench.add_subcommand("ops", "Operators at real sizes, cold: medians over process lives, against measured ceilings");
+  sub->add_option("operators", command->bench.ops, "Operators by name or glob")->type_name("GLOB")->capture_default_str();
+  sub->add_option("--cases", command->bench.cases, "Cases by name or glob")->type_name("GLOB")->capture_default_str();
+  sub->add_option("--lives", command->bench.lives, "Process lives; each gives one number")->check(CLI::Range(1, 1000))->capture_default_str();
+  sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
+  add_threads_option(*sub, command->run.threads);
+  add_variant_option(*sub, command->run.variants);
+  add_bench_reporting(*sub, command->reporting);
+  sub->footer(
+      "Exit codes: 0 measured, 31 a result was faster than the machine's own ceilings.\n"
+      "Examples:\n"
+      "  lathe bench ops\n"
+      "  lathe bench ops kda_decode --lives 9\n"
+      "  lathe bench ops linear --variant linear=avx512 --record");
+  sub->callback([&chosen, command] { chosen.body = [command] { return run_bench_ops(*command); }; });
+}
+
+}  // namespace lathe

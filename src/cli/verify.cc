@@ -1,0 +1,108 @@
+#include "feedback/verify.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "ops/registry.h"
+
+namespace lathe {
+
+namespace {
+
+struct VerifyCommand {
+  VerifyOptions verify;
+  RunOptions run;
+  bool json = false;
+};
+
+struct VariantSummary {
+  int cases = 0;
+  NumberRow worst;
+};
+
+// One line a variant: its worst case stands for all.
+void print_table(const VerifyReport& report) {
+  std::vector<VariantSummary> variants;
+  for (const NumberRow& row : report.rows) {
+    auto same = std::find_if(variants.begin(), variants.end(), [&](const VariantSummary& s) {
+      return s.worst.op == row.op && s.worst.variant == row.variant;
+    });
+    if (same == variants.end()) same = variants.insert(variants.end(), {0, row});
+    ++same->cases;
+    if (*row.error_of_tolerance >= *same->worst.error_of_tolerance) same->worst = row;
+  }
+  fmt::print("{:<18} {:<16} {:>5}  {:>12}  {:>12}  {}\n", "operator", "variant", "cases", "worst error", "of tolerance", "there");
+  for (const VariantSummary& s : variants)
+    fmt::print("{:<18} {:<16} {:>5}  {:>12.3g}  {:>12.3g}  {}\n", s.worst.op, s.worst.variant, s.cases, *s.worst.error_ratio,
+               *s.worst.error_of_tolerance, s.worst.case_name);
+}
+
+void print_json(const VerifyReport& report) {
+  nlohmann::json failures = nlohmann::json::array(), rows = nlohmann::json::array();
+  for (const Failure& f : report.failures)
+    failures.push_back({{"op", f.op}, {"variant", f.variant}, {"case", f.case_name}, {"seed", f.seed}, {"relation", f.relation}, {"what", f.what}});
+  for (const NumberRow& row : report.rows) rows.push_back(to_json(row));
+  fmt::print("{}\n", nlohmann::json{{"rows", rows}, {"failures", failures}, {"checks", report.checks}, {"plants", report.plants}}.dump(2));
+}
+
+void print_failures(const VerifyReport& report) {
+  for (const Failure& f : report.failures)
+    fmt::print("FAIL {} {} {} seed {}: {}: {}\n", f.op, f.variant, f.case_name, f.seed, f.relation, f.what);
+}
+
+// A case that accepts wrong results can't judge; a wrong result is worse.
+Exit verdict(const VerifyReport& report) {
+  if (report.failures.empty()) return Exit::kAsAsked;
+  const bool only_plants = std::all_of(report.failures.begin(), report.failures.end(),
+                                       [](const Failure& f) { return f.relation == "plants"; });
+  return only_plants ? Exit::kInvalid : Exit::kIncorrect;
+}
+
+Outcome run_verify(VerifyCommand& command) {
+  Choices choices;
+  for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  command.verify.device = command.run.device;
+  command.verify.threads = command.run.threads;
+  command.verify.choices = &choices;
+  Result<VerifyReport> report = [&] {
+    ProgressLine progress;
+    return verify(all_ops(), command.verify, [&](const std::string& op, const std::string& name, int done, int all) {
+      progress.show(done, all, op + " " + name);
+    });
+  }();
+  if (!report.is_ok()) return report.status();
+  if (command.json) {
+    print_json(*report);
+  } else {
+    print_table(*report);
+    print_failures(*report);
+    fmt::print("{} checks, {} plants rejected, {} failed\n", report->checks, report->plants, report->failures.size());
+  }
+  return verdict(*report);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Chosen& chosen) {
+  auto command = std::make_shared<VerifyCommand>();
+  CLI::App* sub = app.add_subcommand("verify", "Every variant of every operator against its oracle, and the relations that hold for all");
+  sub->group(kMeasure);
+  sub->add_option("operators", command->verify.ops, "Operators by name or glob, such as 'kda_*'")->type_name("OP-GLOB")->capture_default_str();
+  sub->add_flag("--long", command->verify.long_cases, "Also cases of real size, and errors against context length (minutes)");
+  add_run_options(*sub, command->run);
+  add_json_option(*sub, command->json);
+  sub->footer(
+      "Exit codes: 0 all right, 20 a variant is wrong, 30 a case can't tell right from wrong.\n"
+      "Examples:\n"
+      "  lathe verify\n"
+      "  lathe verify 'kda_*' --long\n"
+      "  lathe verify linear --variant linear=avx512\n"
+      "  lathe verify --device sim --json");
+  sub->callback([&chosen, command] { chosen.body = [command] { return run_verify(*command); }; });
+}
+
+}  // namespace lathe
