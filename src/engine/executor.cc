@@ -23,7 +23,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
 }
 
 OpContext Executor::op_context() {
-  return {.device = &device_, .pool = &pool_, .scratch = &scratch_, .comm = comm_, .choices = &options_.choices, .observer = nullptr, .address = {step_, -1}};
+  return {.device = &device_, .pool = &pool_, .scratch = &scratch_, .comm = comm_, .choices = &options_.choices, .observer = options_.observer, .address = {step_, -1}};
 }
 
 Status Executor::make_room(int64_t rows, int64_t logit_rows) {

@@ -17,6 +17,7 @@ struct ExecutorOptions {
   int pages = 0;                   // cache pages for all of them
   Partition partition;
   Choices choices;
+  OpObserver* observer = nullptr;  // sees every operator call of the passes
 };
 
 // Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has
