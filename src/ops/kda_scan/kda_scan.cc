@@ -17,6 +17,9 @@ Status check(const KdaScanArgs& args) {
 }
 
 constexpr Variant<KdaScanArgs> kVariants[] = {
+    {"increment", cpu::applies, cpu::increment},
+    {"increment_tf32", cpu::narrow_rows, cpu::increment_tf32},
+    {"product_tf32", cpu::narrow_rows, cpu::product_tf32},
     {"reference", always, reference::kda_scan},
 };
 
