@@ -46,6 +46,12 @@ MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<uint8_t*>(data_), bytes_);
 }
 
+void forget_mapped(const void* data, int64_t bytes) {
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(data), begin = first / page * page;
+  if (bytes > 0) madvise(reinterpret_cast<void*>(begin), first + static_cast<uintptr_t>(bytes) - begin, MADV_DONTNEED);
+}
+
 Result<std::string> read_text_file(const std::string& path, int64_t limit_bytes) {
   LATHE_ASSIGN(MappedFile file, MappedFile::open(path));
   if (file.bytes() > limit_bytes) return invalid("{}: {} bytes; at most {} are read", path, file.bytes(), limit_bytes);

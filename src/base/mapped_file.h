@@ -26,6 +26,9 @@ class MappedFile {
   int64_t bytes_ = 0;
 };
 
+// Lets go of the memory of part of a mapped file; whoever reads it again has it read from disk again.
+void forget_mapped(const void* data, int64_t bytes);
+
 // A small file's text; an error names the file if it is missing, unreadable or larger than `limit`.
 Result<std::string> read_text_file(const std::string& path, int64_t limit_bytes);
 

@@ -13,6 +13,7 @@ using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
     add_logits,
+    add_quantize,
     add_synth,
     add_bench,
     add_verify,
