@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <numeric>
 
 namespace lathe {
 
@@ -45,11 +46,17 @@ std::vector<double> slice_times(const std::vector<int64_t>& chosen, double fps, 
 }
 
 Result<Clip> read_clip(const std::string& folder, double fps, const VideoConfig& config, const PictureLimits& limits) {
-  if (fps == 0) fps = kUnknownFps;
+  const bool chosen_before = fps == 0;
+  if (chosen_before) fps = kUnknownFps;
   if (!(fps >= kMinFps && fps <= kMaxFps))
     return invalid("{}: {} frames a second; {} to {} is possible", folder, fps, kMinFps, kMaxFps);
   LATHE_ASSIGN(const std::vector<std::string> files, list_frames(folder));
-  const auto chosen = choose_frames({.frames = static_cast<int64_t>(files.size()), .fps = fps}, config);
+  const int64_t frames = static_cast<int64_t>(files.size());
+  if (chosen_before && frames > config.max_frames)
+    return invalid("{}: {} frames; at most {} are taken: say their rate, or choose fewer", folder, frames, config.max_frames);
+  std::vector<int64_t> chosen(frames);
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (!chosen_before) chosen = choose_frames({.frames = frames, .fps = fps}, config);
   if (chosen.empty())
     return invalid("{}: {} frames at {} a second are too short a clip to take {} a second", folder, files.size(), fps,
                    config.fps);

@@ -79,6 +79,26 @@ TEST_P(Paths, EqualThePlainOne) {
   }
 }
 
+// The variants of `strict`: the same sums in the same order, however a prompt is cut.
+TEST_P(Paths, StrictVariantsGiveEqualBitsForEveryCutOfAPrompt) {
+  const std::string model = fixture(std::string("models/") + GetParam());
+  if (model.empty()) GTEST_SKIP() << "models/" << GetParam() << " is in neither tests/data nor the reference set";
+  const auto lists = token_lists(512);
+  for (const char* dtype : {"f32", "bf16"}) {
+    LogitsOptions options{.model = model, .dtype = dtype};
+    options.variants = {"kda_prefill=sequential", "sparse_mla=absorbed"};
+    const auto expected = compute_logits(options, lists);
+    ASSERT_TRUE(expected.is_ok()) << expected.status().message();
+    for (auto [chunk, decode_from] : {std::pair{1, -1}, {3, -1}, {17, -1}, {64, -1}, {0, 0}, {13, 50}}) {
+      options.chunk = chunk, options.decode_from = decode_from;
+      const auto result = compute_logits(options, lists);
+      ASSERT_TRUE(result.is_ok()) << result.status().message();
+      for (size_t i = 0; i < lists.size(); ++i)
+        EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits) << dtype << " chunk " << chunk << " decode from " << decode_from << " list " << i;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Paths, ::testing::Values("tiny", "tiny_shared", "realdims_fp8"));
 
 }  // namespace

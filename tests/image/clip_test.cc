@@ -45,13 +45,14 @@ TEST_F(ClipFolder, FramesComeInTheOrderOfTheirNamesAndOthersAreIgnored) {
   EXPECT_EQ(clip->timestamps, (std::vector<double>{0, 1, 2}));
 }
 
-TEST_F(ClipFolder, AnUnknownRateIsTakenAs24) {
-  for (int i = 0; i < 48; ++i) write(fmt::format("f{}.png", 100 + i), testing::png(test_picture(28, 28, i)));
+TEST_F(ClipFolder, WithoutARateTheFramesCountAsChosen) {
+  for (int i = 0; i < 5; ++i) write(fmt::format("f{}.png", 100 + i), testing::png(test_picture(28, 28, i)));
   const Result<Clip> clip = read_clip(folder_, 0, config_);
   ASSERT_TRUE(clip.is_ok());
-  EXPECT_EQ(clip->patches.grid.t,
-            3);  // round(47 / 24) + 1 = 3 seconds asked for, 48 frames there: 0, 12, ..., spread over 6
-  EXPECT_EQ(clip->timestamps.size(), 3u);
+  EXPECT_EQ(clip->patches.grid.t, 3);  // the last frame twice
+  EXPECT_EQ(clip->timestamps, (std::vector<double>{0, 2.0 / 24, 4.0 / 24}));
+  config_.max_frames = 4;
+  EXPECT_EQ(read_clip(folder_, 0, config_).status().code(), StatusCode::kInvalid);
 }
 
 TEST_F(ClipFolder, ErrorsNameTheFolderOrTheFrame) {

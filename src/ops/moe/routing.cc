@@ -30,17 +30,19 @@ void largest(const float* value, int n, int count, int32_t* ids) {
   }
 }
 
-// The groups that aren't kept lose their scores. `group`: scratch, [groups]; `kept` has room for top_groups.
-void keep_groups(const MoeArgs& args, float* score, float* group, int32_t* kept) {
+// The groups that aren't kept lose their scores. `group`: scratch, [groups].
+void keep_groups(const MoeArgs& args, float* score, float* group) {
   const int size = args.expert_count / args.groups;
   for (int g = 0; g < args.groups; ++g) {
     int32_t top[2];
     largest(score + g * size, size, std::min(2, size), top);
     group[g] = score[g * size + top[0]] + (size > 1 ? score[g * size + top[1]] : 0);
   }
-  largest(group, args.groups, args.top_groups, kept);
-  for (int g = 0; g < args.groups; ++g)
-    if (std::find(kept, kept + args.top_groups, g) == kept + args.top_groups) std::fill_n(score + g * size, size, kNone);
+  for (int g = 0; g < args.groups; ++g) {
+    int better = 0;  // groups that come before g: of a greater score, or of an equal one and a lower id
+    for (int h = 0; h < args.groups; ++h) better += rank_of(group[h]) > rank_of(group[g]) || (rank_of(group[h]) == rank_of(group[g]) && h < g);
+    if (better >= args.top_groups) std::fill_n(score + g * size, size, kNone);
+  }
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ void choose_experts(const MoeArgs& args, const float* logits, float* values, int
     s[e] = 1 / (1 + std::exp(-logits[e]));
     c[e] = s[e] + args.bias[e];
   }
-  if (args.groups > 1) keep_groups(args, c, group, expert);
+  if (args.groups > 1) keep_groups(args, c, group);
   largest(c, args.expert_count, args.top_k, expert);
   std::sort(expert, expert + args.top_k);
   float sum = 0;

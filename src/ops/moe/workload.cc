@@ -72,6 +72,7 @@ AnyOp moe_workload() {
                                                  {"one", {1, 70, 37, 8, 3, 1, 1, true}},
                                                  {"grouped", {9, 64, 32, 16, 4, 4, 2, true, 0, -1, 0.75f}},
                                                  {"single", {5, 33, 19, 6, 1, 1, 1, false}},
+                                                 {"more_groups_than_choices", {11, 32, 24, 8, 1, 4, 3, false}},
                                                  {"part", {7, 48, 40, 12, 5, 1, 1, true, 4, 4}},
                                                  {"rows", {41, 96, 56, 10, 4, 5, 3, true}}};
   for (DType x : {DType::kF32, DType::kBF16})
