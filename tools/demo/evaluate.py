@@ -1,4 +1,4 @@
-"""Held-out accuracy with our PyTorch definition: evaluate.py MODEL_DIR [--json OUT] [--choose indexer|recent|all] [--tasks a,b] [--limit N]
+"""Held-out accuracy with our PyTorch definition: evaluate.py MODEL_DIR [--json OUT] [--choose indexer|recent|all] [--fake int8|fp8] [--tasks a,b] [--limit N]
 
 Answers are marked teacher-forced: an answer is right when every one of its tokens (think trace, answer, end of turn) is the argmax, which is
 when greedy decoding writes exactly this text. An answer that is right after a different trace counts as wrong here, so decoding can only score
@@ -12,6 +12,7 @@ import torch
 
 import checkpoint
 import heldout
+import norms
 import mix
 import scenes
 from item import Item, encode
@@ -145,6 +146,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--json")
     parser.add_argument("--choose", default="indexer", choices=("indexer", "recent", "all"))
+    parser.add_argument("--fake", choices=("int8", "fp8"), help="round both operands of every linear layer to 8 bits")
     parser.add_argument("--tasks", help="only these, such as stories,recall-16K")
     parser.add_argument("--limit", type=int, default=0, help="items a task")
     parser.add_argument("--seed", type=int, default=1)
@@ -153,12 +155,13 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
+    norms.FAKE = args.fake
     table = evaluate(Judge(args.folder, device, args.choose), args.seed, args.tasks and args.tasks.split(","), args.limit, args.wrong)
     for name, row in table.items():
         print(f"{name:14s} {row['right']:4d} of {row['of']:4d}  {row['percent']:5.1f} %  ({row['interval'][0]} to {row['interval'][1]})  drafted {row['drafted']}")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(dict(choose=args.choose, seed=args.seed, tasks=table), f, indent=1)
+            json.dump(dict(choose=args.choose, fake=args.fake, seed=args.seed, tasks=table), f, indent=1)
             f.write("\n")
 
 

@@ -11,6 +11,7 @@ One JSON object a line:
                 answer: text, or a list of {name, arguments}; think: the trace that training would show, for information
   context       for recall, the length of the conversation in tokens
   quick         part of the 30-second subset
+  hard          beyond what was trained (longer stories, more digits, longer lists and texts): an instrument with room to fall and to rise
 Seeds are apart from the training seeds; operand pairs of sums are a fiftieth that training never draws."""
 import argparse
 import base64
@@ -27,6 +28,8 @@ SHORT = (("stories", lambda r: stories.make(r, turns=1), 300), ("arithmetic", la
          ("sorting", sums.sorting, 120), ("counting", sums.counting, 120), ("copying", copying.make, 200), ("tools", tools.make, 250),
          ("json", fill.make, 200), ("memory", memory.make, 150), ("lathe", lambda r: about.make(r, turns=1, known=0.75), 100),
          ("pictures", lambda r: pictures.make(r, turns=1), 250), ("clips", lambda r: pictures.clip(r, turns=1), 80))
+HARD = (("stories-hard", lambda r: stories.make(r, turns=1, steps=(24, 36), most=8), 100), ("arithmetic-hard", lambda r: sums.arithmetic(r, turns=1, digits=(4, 5)), 100),
+        ("sorting-hard", lambda r: sums.sorting(r, length=(11, 14)), 100), ("copying-hard", lambda r: copying.make(r, shortest=700, longest=1500), 40))
 RECALL = ((1024, 6, 25), (4096, 6, 50), (16384, 4, 50), (65536, 1, 48), (131072, 1, 48))     # tokens, contexts, questions each
 
 
@@ -55,6 +58,10 @@ def draw(seed):
         for i in range(count):
             item = make(random.Random(f"held out/{seed}/{task}/{i}"))
             yield task, item, len(item.messages) - 1, [(None, item.messages[-1])], None, i < count // 8
+    for task, make, count in HARD:
+        for i in range(count):
+            item = make(random.Random(f"held out/{seed}/{task}/{i}"))
+            yield task, item, len(item.messages) - 1, [(None, item.messages[-1])], None, False
     for tokens, contexts, questions in RECALL:
         for i in range(contexts):
             item = recall.make(random.Random(f"held out/{seed}/recall/{tokens}/{i}"), tokens, questions)
@@ -78,6 +85,8 @@ def main():
                 line["context"] = context
             if quick:
                 line["quick"] = True
+            if task.endswith("-hard"):
+                line["hard"] = True
             f.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
 

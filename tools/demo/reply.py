@@ -28,8 +28,9 @@ def replies(model, prompts, most):
         starts = [0]
         for i in open_:
             starts.append(starts[-1] + len(ids[i]))
-        x = model.embed(torch.tensor([t for i in open_ for t in ids[i]]))
-        h, _, _ = model(x, Layout(starts), "rows")
+        device = model.lm_head.device
+        x = model.embed(torch.tensor([t for i in open_ for t in ids[i]], device=device))
+        h, _, _ = model(x, Layout(starts, device), "rows")
         best = (h[[s - 1 for s in starts[1:]]] @ model.lm_head.T).argmax(-1).tolist()
         for i, t in zip(list(open_), best):
             if t in EOS:
@@ -46,7 +47,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=60)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer, model = Tokenizer(args.folder), checkpoint.load(args.folder)
+    tokenizer, model = Tokenizer(args.folder), checkpoint.load(args.folder).to("cuda" if torch.cuda.is_available() else "cpu")
     prompts = [prompt(tokenizer, [user(q)]) for q in args.questions]
     for q, ids in zip(args.questions, replies(model, prompts, args.tokens)):
         think, _, answer = tokenizer.decode(ids).partition("</think>")

@@ -29,12 +29,6 @@ BALANCE = 2e-3                              # step of the router's correction bi
 ARRAYS = ("ids", "weight", "task", "pos", "tables", "image_at", "cu", "cu_short", "chunks")
 
 
-def rate(progress, step):
-    warm = min(1.0, (step + 1) / 200)
-    cool = 1.0 if progress < COOL else max(0.015, (1 - progress) / (1 - COOL))
-    return warm * cool
-
-
 def phase(progress):
     return "dense" if progress < TEACH else "teach" if progress < SPARSE else "sparse"
 
@@ -102,7 +96,7 @@ class Trainer:
         self.wrong = [1.0] * len(mix.TASKS)                       # running share of documents with an error, by task
         if args.init:
             self.model.load_state_dict(checkpoint.load(args.init).state_dict())
-            self.step, self.seconds = args.init_step, args.init_seconds
+            self.step = args.init_step
         path = os.path.join(args.state, "state.pt")
         if os.path.exists(path):
             saved = torch.load(path, map_location=device)
@@ -112,6 +106,12 @@ class Trainer:
         if self.cuda:
             self.model.compile()
             self.render = torch.compile(render, dynamic=False)
+
+    def rate(self, progress):
+        warm = min(1.0, (self.step - self.args.init_step + 1) / 200)
+        if self.args.touch_up:
+            return warm * 0.5 * max(0.02, 1 - progress)
+        return warm * (1.0 if progress < COOL else max(0.015, (1 - progress) / (1 - COOL)))
 
     def save(self):
         """The state for the next part, and the checkpoint; both appear whole or not at all."""
@@ -238,10 +238,10 @@ class Trainer:
             mark, marked = begin, self.step
             while time.time() - begin < args.seconds and self.seconds < args.total and (not args.steps or self.step - first < args.steps):
                 progress = min(1.0, args.progress if args.progress is not None else self.seconds / args.total)
-                stream.progress.value = progress
+                stream.progress.value = 1.0 if args.touch_up else progress
                 batch, tensors = feed.next()
-                self.optimizer.set(rate(progress, self.step), self.step)
-                record = self.advance(batch, tensors, phase(progress))
+                self.optimizer.set(self.rate(progress), self.step - args.init_step)
+                record = self.advance(batch, tensors, "sparse" if args.touch_up else phase(progress))
                 self.step += 1
                 if self.step % args.every == 0:
                     if self.cuda:
@@ -277,8 +277,8 @@ def main():
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--progress", type=float, help="pin the progress, for rehearsals")
     parser.add_argument("--init", help="start from a checkpoint folder, without optimizer state")
-    parser.add_argument("--init-step", type=int, default=0)
-    parser.add_argument("--init-seconds", type=float, default=0)
+    parser.add_argument("--init-step", type=int, default=0, help="how many steps the checkpoint of --init has had")
+    parser.add_argument("--touch-up", action="store_true", help="a short run on a trained checkpoint: sparse all along, half the rate, falling from the start")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--short", type=int, default=batches.SHORT)

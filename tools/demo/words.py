@@ -54,3 +54,28 @@ COMMON = ("a about above after again against all also always am an and animal an
           "under understand until up us use very wait walk want war was watch water way we weather week well went "
           "were what when where which while white who whose why will wind wish with without woman wonder word work "
           "world would write wrong year yes yesterday yet you your").split()
+
+
+def coined(rng):
+    """A name that is in no list, so that copying a name does not mean knowing it."""
+    syllables = "".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiou") for _ in range(rng.randint(1, 3)))
+    start = rng.choice(("", "", "a", "e", "i", "o", "u"))
+    return (start + syllables + rng.choice(("", "", "n", "r", "s", "l", "th", "ck", "nd"))).capitalize()
+
+
+def name(rng):
+    return coined(rng) if rng.random() < 0.2 else rng.choice(NAMES)
+
+
+def city(rng):
+    return coined(rng) if rng.random() < 0.2 else rng.choice(CITIES)
+
+
+def names(rng, count):
+    """Distinct ones."""
+    out = rng.sample(NAMES, count)
+    for i in range(count):
+        other = coined(rng)
+        if rng.random() < 0.15 and other not in out:
+            out[i] = other
+    return out

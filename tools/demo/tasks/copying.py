@@ -1,6 +1,6 @@
 """Copying to the letter: code, JSON and odd Unicode."""
 from item import Item, assistant, dumps, user
-from words import ADJECTIVES, CITIES, NAMES, NOUNS, OBJECTS
+from words import ADJECTIVES, CITIES, COMMON, NAMES, NOUNS, OBJECTS, coined
 
 RANGES = ((0x20, 0x7e), (0xa1, 0x17f), (0x391, 0x3c9), (0x410, 0x44f), (0x5d0, 0x5ea), (0x627, 0x64a), (0x905, 0x939),
           (0x3041, 0x3093), (0x4e00, 0x9fa5), (0xac00, 0xd7a3), (0x2190, 0x21ff), (0x2200, 0x22ff), (0x1f300, 0x1f64f),
@@ -78,10 +78,22 @@ def words(rng):
     return " ".join(rng.choice(rng.choice((NOUNS, ADJECTIVES, OBJECTS, NAMES))) for _ in range(rng.randint(1, 16)))
 
 
-def make(rng, longest=900):
+def sentence(rng):
+    return " ".join(coined(rng).lower() if rng.random() < 0.4 else rng.choice(COMMON) for _ in range(rng.randint(2, 12))).capitalize() + rng.choice((".", "!", "?", ""))
+
+
+def piece(rng):
     while True:
-        text = rng.choices((code, document, odd, letters, words), (0.3, 0.25, 0.2, 0.12, 0.13))[0](rng)
-        if len(text.encode()) <= longest and text == text.strip():
-            break
-    ask = rng.choice(("Repeat this exactly:\n", "Copy this exactly:\n", "Repeat after me:\n", "Copy:\n"))
+        text = rng.choices((code, document, odd, letters, words, sentence), (0.3, 0.25, 0.2, 0.1, 0.08, 0.2))[0](rng)
+        if text == text.strip():
+            return text
+
+
+def make(rng, shortest=0, longest=900):
+    text = piece(rng)
+    while len(text.encode()) < shortest:                 # several pieces, where a long text is asked for
+        text += "\n" + piece(rng)
+    if len(text.encode()) > longest:
+        return make(rng, shortest, longest)
+    ask = rng.choice(("Repeat this exactly:\n", "Copy this exactly:\n", "Repeat after me:\n", "Copy:\n") if "\n" in text or rng.random() < 0.7 else ("Repeat after me: ", "Repeat: ", "Say: "))
     return Item("copying", [user(ask + text), assistant(text)])

@@ -1,6 +1,6 @@
 """Small worlds: people walk between places, take, give and drop things; then questions about where, who and when."""
 from item import Item, assistant, user
-from words import NAMES, OBJECTS, PLACES, TIMES
+from words import OBJECTS, PLACES, TIMES, names
 
 GO = ("went to", "walked to", "moved to", "ran to")
 TAKE = ("picked up", "took", "found")
@@ -8,9 +8,9 @@ DROP = ("dropped", "put down", "left")
 
 
 class World:
-    def __init__(self, rng, steps):
+    def __init__(self, rng, steps, most=5):
         self.rng = rng
-        self.people = rng.sample(NAMES, rng.randint(2, 5))
+        self.people = names(rng, rng.randint(2, most))
         self.places = rng.sample(PLACES, rng.randint(3, 6))
         self.things = rng.sample(OBJECTS, rng.randint(1, 4))
         self.at, self.holder, self.left_by, self.thing_at = {}, {}, {}, {}
@@ -75,7 +75,7 @@ class World:
         """Every question this world can answer: (question, think, answer)."""
         rng, out = self.rng, []
         for who, place in self.at.items():
-            out.append((rng.choice((f"Where is {who}?", f"Where is {who} now?")), "", f"In the {place}."))
+            out.append((rng.choice((f"Where is {who}?", f"Where is {who} now?", f"Where can I find {who}?", f"In which place is {who}?")), "", f"In the {place}."))
         for thing in self.things:
             q = rng.choice((f"Where is the {thing}?", f"Where is the {thing} now?"))
             if thing in self.holder:
@@ -103,9 +103,9 @@ class World:
         return out
 
 
-def make(rng, turns=None):
+def make(rng, turns=None, steps=(3, 16), most=5):
     while True:
-        world = World(rng, rng.randint(3, 14))
+        world = World(rng, rng.randint(*steps), most)
         asks = world.asks()
         if asks:
             break

@@ -39,21 +39,22 @@ def mul_trace(a, b):
     return " ".join(steps)
 
 
-def pair(rng, held):
+def pair(rng, held, digits=(1, 2, 3, 3, 3, 3)):
     while True:
-        a, b = (rng.randrange(10 ** rng.choice((1, 2, 3, 3, 3, 3))) for _ in range(2))
+        a, b = (rng.randrange(10 ** rng.choice(digits)) for _ in range(2))
         if held_out(a, b) == held:
             return a, b
 
 
-def problem(rng, held=False):
-    a, b = pair(rng, held)
+def problem(rng, held=False, digits=(1, 2, 3, 3, 3, 3)):
+    a, b = pair(rng, held, digits)
     kind = rng.random()
     if kind < 0.42:
         sign, think, result = "+", add_trace(a, b), a + b
     elif kind < 0.8:
-        a, b = max(a, b), min(a, b)
-        sign, think, result = "-", sub_trace(a, b), a - b
+        if rng.random() < 0.7 or held:
+            a, b = max(a, b), min(a, b)
+        sign, think, result = "-", sub_trace(max(a, b), min(a, b)), a - b
     else:
         b = b % 10
         sign, think, result = rng.choice("*x"), mul_trace(a, b), a * b
@@ -69,27 +70,27 @@ def problem(rng, held=False):
     return ask.format(a=a, s=sign, b=b), think, str(result)
 
 
-def arithmetic(rng, held=False, turns=None):
+def arithmetic(rng, held=False, turns=None, digits=(1, 2, 3, 3, 3, 3)):
     messages = []
     for _ in range(turns or rng.choice((1, 1, 2, 3))):
-        q, think, a = problem(rng, held)
+        q, think, a = problem(rng, held, digits)
         messages += [user(q), assistant(a, think)]
     return Item("arithmetic", messages)
 
 
-def sorting(rng):
-    numbers = rng.sample(range(10, 100), rng.randint(3, 8))
-    rng.shuffle(numbers)
+def sorting(rng, length=(3, 8)):
+    low = rng.choice((10, 10, 10, 0))
+    numbers = rng.sample(range(low, rng.choice((10, 100)) if low == 0 and length[1] < 10 else 100), rng.randint(*length))
     down = rng.random() < 0.25
     tens = {}
     for n in numbers:
         tens.setdefault(n // 10, []).append(n)
     order = sorted(numbers, reverse=down)
     think = "; ".join(f"{t}: " + " ".join(map(str, tens[t])) for t in sorted(tens, reverse=down))
-    ask = rng.choice(("Sort these numbers: {}", "Sort: {}", "Put these numbers in order: {}"))
+    ask = rng.choice(("Sort these numbers: {}", "Sort: {}", "Put these numbers in order: {}", "Sort {}"))
     if down:
         ask = rng.choice(("Sort these numbers from large to small: {}", "Sort from large to small: {}"))
-    return Item("sorting", [user(ask.format(", ".join(map(str, numbers)))), assistant(", ".join(map(str, order)), think)])
+    return Item("sorting", [user(ask.format(rng.choice((", ", ", ", ", ", " ")).join(map(str, numbers)))), assistant(", ".join(map(str, order)), think)])
 
 
 def counting(rng):

@@ -5,7 +5,7 @@ A family is something that can be asked for: names a tool may have, what its des
 the schema has to be read."""
 from item import Item, assistant, user
 from words import (ADJECTIVES, CITIES, COLOURS, DAYS, FOODS, INSTRUMENTS, JOBS, NAMES, NOUNS, OBJECTS, PLACES,
-                   SPORTS)
+                   SPORTS, city, name)
 
 NO_TOOL = "I have no tool for that."
 
@@ -27,12 +27,12 @@ def clock(rng):
 
 
 def mail(rng):
-    return f"{rng.choice(NAMES).lower()}@{rng.choice(NOUNS)}.org"
+    return f"{name(rng).lower()}@{rng.choice(NOUNS)}.{rng.choice(('org', 'com', 'net'))}"
 
 
 def message(rng):
     return rng.choice(("I am late", "See you soon", f"Bring the {rng.choice(OBJECTS)}", f"Meet me at the {rng.choice(PLACES)}",
-                       f"The {rng.choice(OBJECTS)} is {rng.choice(COLOURS)}", f"Call {rng.choice(NAMES)}"))
+                       f"The {rng.choice(OBJECTS)} is {rng.choice(COLOURS)}", f"Call {name(rng)}"))
 
 
 def several(words):
@@ -40,7 +40,7 @@ def several(words):
 
 
 S, I, N, B, L = "string", "integer", "number", "boolean", "array"
-CITY = (("city", "place", "location"), S, one_of(CITIES))
+CITY = (("city", "place", "location"), S, city)
 FAMILIES = {
     "weather": (("get_weather", "weather", "current_weather", "weather_lookup"), "Get the weather for a city.", [CITY],
                 ("What is the weather in {0}?", "How is the weather in {0}?", "Weather in {0}, please.")),
@@ -79,9 +79,9 @@ FAMILIES = {
              [(("day", "date"), S, one_of(DAYS)), (("people", "guests", "seats"), I, integer(1, 12))],
              ("Book a table for {1} people on {0}.", "Reserve a table on {0} for {1} people.")),
     "train": (("find_train", "train", "search_trains"), "Find a train between two cities.",
-              [(("from", "start", "origin"), S, one_of(CITIES[:10])), (("to", "end", "destination"), S, one_of(CITIES[10:]))],
+              [(("from", "start", "origin"), S, city), (("to", "end", "destination"), S, city)],
               ("Find a train from {0} to {1}.", "I need a train from {0} to {1}.")),
-    "contact": (("find_contact", "phone_number", "lookup_contact"), "Find the phone number of a person.", [(("name", "person", "who"), S, one_of(NAMES))],
+    "contact": (("find_contact", "phone_number", "lookup_contact"), "Find the phone number of a person.", [(("name", "person", "who"), S, name)],
                 ("What is the phone number of {0}?", "Find the number of {0}.")),
     "job": (("find_worker", "search_people", "find_person"), "Find a person with a job in a city.",
             [(("job", "work", "trade"), S, one_of(JOBS)), CITY],
@@ -119,7 +119,7 @@ class Tool:
     def made_up(self, rng):
         a, b = rng.choice(ADJECTIVES), rng.choice(NOUNS)
         self.name, self.about = f"{a}_{b}", f"Run the {a} {b}."
-        kinds = ((S, one_of(COLOURS)), (S, one_of(NAMES)), (S, one_of(CITIES)), (I, integer(0, 999)), (N, decimal))
+        kinds = ((S, one_of(COLOURS)), (S, name), (S, city), (I, integer(0, 999)), (N, decimal))
         self.params = [(n, *rng.choice(kinds)) for n in rng.sample(NOUNS, rng.randint(0, 3))]
         with_ = " and ".join(f"{n} {{{i}}}" for i, (n, _, _) in enumerate(self.params))
         self.asks = (f"Run the {a} {b}" + (f" with {with_}." if with_ else "."),)
