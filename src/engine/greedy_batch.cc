@@ -1,0 +1,278 @@
+#include "engine/greedy_batch.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "engine/mtp_drafter.h"
+#include "engine/run_settings.h"
+
+namespace lathe {
+
+namespace {
+
+// A sequence in flight. Tokens up to position() are in memory; `pending` are known but not yet fed.
+struct Flight {
+  int job = -1, end = -1;          // end -1: the beginning of a job with several ends
+  SequenceId id = -1;
+  std::vector<int32_t> pending;    // prompt tokens to come, or the last chosen token
+  bool prefilling = true;
+  std::vector<int32_t> drafts;     // after pending, while decoding
+  std::vector<float> last_hidden;  // of the last position in memory, for the MTP block; empty if none
+  int run = -1, fed = 0;           // in the pass under way
+};
+
+class GreedyBatch {
+ public:
+  GreedyBatch(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options)
+      : executor_(executor), memory_(executor.memory()), jobs_(jobs), options_(options), choice_(executor.tower().config().vocab), drafter_(executor) {}
+
+  Result<std::vector<std::vector<GreedyAnswer>>> run() {
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      answers_.emplace_back(jobs_[j].ends.size());
+      all_ += static_cast<int>(jobs_[j].ends.size());
+      waiting_.push_back(static_cast<int>(j));
+    }
+    while (done_ < all_) {
+      LATHE_RETURN_IF_ERROR(admit());
+      LATHE_RETURN_IF_ERROR(pass());
+      if (options_.progress) options_.progress(done_, all_);
+    }
+    return std::move(answers_);
+  }
+
+ private:
+  bool speculative() const { return options_.drafts > 0; }
+
+  // Whole jobs only, so that no job waits for its own forks. Slots: one an end, and one for a shared beginning.
+  Status admit() {
+    while (!waiting_.empty()) {
+      const GreedyJob& job = jobs_[waiting_.front()];
+      const int ends = static_cast<int>(job.ends.size()), slots = ends > 1 ? ends + 1 : 1;
+      if (memory_.free_slots() < slots || memory_.free_pages() < reserved_pages_ + pages_of(job)) {
+        if (flights_.empty()) return exhausted("a job of {} ends and {} tokens doesn't fit: {} slots and {} pages are free", ends, job.beginning.size(), memory_.free_slots(), memory_.free_pages());
+        return Status::ok();
+      }
+      reserved_pages_ += pages_of(job);
+      Flight f{.job = waiting_.front(), .end = ends > 1 ? -1 : 0, .id = -1, .pending = job.beginning, .drafts = {}, .last_hidden = {}};
+      if (ends == 1) f.pending.insert(f.pending.end(), job.ends[0].begin(), job.ends[0].end());
+      LATHE_ASSIGN(f.id, memory_.open());
+      flights_.push_back(std::move(f));
+      waiting_.pop_front();
+    }
+    return Status::ok();
+  }
+
+  int pages_of(const GreedyJob& job) const {
+    const int page = memory_.shape().page_tokens;
+    int pages = static_cast<int>(job.beginning.size()) / page + 1;
+    for (const auto& end : job.ends) pages += (static_cast<int>(end.size()) + job.max_tokens + options_.drafts) / page + 2;
+    return pages;
+  }
+
+  Status pass() {
+    std::vector<Run> runs;
+    std::vector<int> order;  // flights in this pass
+    int rows = 0;
+    const PictureFeatures* pictures = nullptr;
+    for (bool prefilling : {false, true})  // decode first: it is short and somebody waits for it
+      for (int i = 0; i < static_cast<int>(flights_.size()); ++i) {
+        Flight& f = flights_[i];
+        if (f.prefilling != prefilling) continue;
+        const int room = options_.step_rows - rows;
+        if (prefilling && (room <= 0 || !same_pictures(f, pictures))) continue;
+        runs.push_back(prefilling ? prefill_run(f, room, pictures) : decode_run(f));
+        f.run = static_cast<int>(runs.size()) - 1, f.fed = static_cast<int>(runs.back().tokens.size());
+        rows += f.fed;
+        order.push_back(i);
+      }
+    for (const Run& r : runs) LATHE_RETURN_IF_ERROR(memory_.reserve(r.sequence, memory_.position(r.sequence) + static_cast<int>(r.tokens.size()) + options_.drafts + 1));
+    std::vector<int> position_before;
+    for (const Run& r : runs) position_before.push_back(memory_.position(r.sequence));
+    LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, nullptr, pictures ? pictures->rows : Rows{}));
+    LATHE_RETURN_IF_ERROR(read_output(runs, position_before, out));
+    for (int i : order) LATHE_RETURN_IF_ERROR(take_result(flights_[i], runs[flights_[i].run], position_before[flights_[i].run]));
+    if (speculative()) LATHE_RETURN_IF_ERROR(draft(order, runs, position_before));
+    LATHE_RETURN_IF_ERROR(fork_beginnings());
+    retire();
+    return Status::ok();
+  }
+
+  // One pass holds pictures of one job at a time: they are one block of feature rows.
+  bool same_pictures(const Flight& f, const PictureFeatures*& pictures) const {
+    const PictureFeatures* own = jobs_[f.job].pictures.get();
+    if (!own || memory_.position(f.id) >= static_cast<int>(jobs_[f.job].beginning.size())) return true;
+    if (pictures && pictures != own) return false;
+    pictures = own;
+    return true;
+  }
+
+  Run prefill_run(const Flight& f, int room, const PictureFeatures* pictures) const {
+    const int take = std::min(room, static_cast<int>(f.pending.size())), position = memory_.position(f.id);
+    Run run{.sequence = f.id, .tokens = {f.pending.begin(), f.pending.begin() + take}, .features = {}};
+    const bool last = take == static_cast<int>(f.pending.size());
+    run.logits_of_last = last && f.end >= 0 ? 1 : 0;
+    if (const PictureFeatures* own = jobs_[f.job].pictures.get(); own && own == pictures && !own->row_of_token.empty()) {
+      run.features.assign(take, -1);
+      const std::vector<int32_t>& rows = own->row_of_token[0];
+      for (int t = 0; t < take && position + t < static_cast<int>(rows.size()); ++t) run.features[t] = rows[position + t];
+    }
+    return run;
+  }
+
+  Run decode_run(const Flight& f) const {
+    Run run{.sequence = f.id, .tokens = f.pending, .features = {}, .in_ring = speculative()};
+    run.tokens.insert(run.tokens.end(), f.drafts.begin(), f.drafts.end());
+    run.logits_of_last = -1;
+    return run;
+  }
+
+  // Choices of all logit rows and hidden rows of the pass, by run.
+  Status read_output(const std::vector<Run>& runs, const std::vector<int>& position_before, const glm5_next::StepOutput& out) {
+    const Batch& batch = executor_.last_batch();
+    std::vector<int32_t> positions;
+    for (size_t i = 0; i < batch.order.size(); ++i) {
+      const int run = batch.order[i], rows = batch.total_rows[i], wanted = batch.logits_by_sequence[i];
+      for (int t = rows - wanted; t < rows; ++t) positions.push_back(position_before[run] + t + 1);
+    }
+    LATHE_ASSIGN(const std::vector<int32_t> chosen, choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
+    std::vector<float> hidden;
+    if (speculative()) LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.hidden, hidden));
+    chosen_.assign(runs.size(), {});
+    hidden_.assign(runs.size(), {});
+    const int64_t width = executor_.tower().config().hidden;
+    int64_t logit_row = 0, row = 0;
+    for (size_t i = 0; i < batch.order.size(); ++i) {
+      const int run = batch.order[i];
+      const int64_t wanted = batch.logits_by_sequence[i], rows = batch.total_rows[i];
+      chosen_[run] = {chosen.begin() + logit_row, chosen.begin() + logit_row + wanted};
+      if (speculative()) hidden_[run] = {hidden.begin() + row * width, hidden.begin() + (row + rows) * width};
+      logit_row += wanted, row += rows;
+    }
+    return Status::ok();
+  }
+
+  // What the pass means for one flight: more prompt to come, or new tokens.
+  Status take_result(Flight& f, const Run& run, int before) {
+    const std::vector<int32_t>& chosen = chosen_[f.run];
+    if (f.prefilling) {
+      f.pending.erase(f.pending.begin(), f.pending.begin() + f.fed);
+      if (!f.pending.empty() || f.end < 0) return Status::ok();
+      f.prefilling = false;
+      f.pending = {chosen[0]};
+      emit(f, {chosen.begin(), chosen.begin() + 1}, false);
+      return Status::ok();
+    }
+    size_t right = 0;  // drafts that the model would have chosen itself
+    while (right < f.drafts.size() && f.drafts[right] == chosen[right]) ++right;
+    if (run.in_ring) LATHE_RETURN_IF_ERROR(executor_.accept(f.id, f.fed, static_cast<int>(right) + 1));
+    LATHE_CHECK(memory_.position(f.id) == before + static_cast<int>(right) + 1);
+    f.fed = static_cast<int>(right) + 1;
+    f.pending = {chosen[right]};
+    emit(f, {chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(right) + 1}, true);
+    return Status::ok();
+  }
+
+  // Appends new tokens up to a stop token or a limit; a finished flight loses its sequence in retire().
+  void emit(Flight& f, const std::vector<int32_t>& tokens, bool verification) {
+    GreedyAnswer& a = answers_[f.job][f.end];
+    if (verification) ++a.verification_steps;
+    const int limit = executor_.tower().config().max_positions;
+    for (int32_t t : tokens) {
+      if (verification) ++a.accepted;
+      a.stopped = std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), t) != options_.stop_tokens.end();
+      if (!a.stopped) a.tokens.push_back(t);
+      if (a.stopped || static_cast<int>(a.tokens.size()) >= jobs_[f.job].max_tokens || memory_.position(f.id) + options_.drafts + 2 >= limit) {
+        finished_.push_back(f.id);
+        return;
+      }
+    }
+  }
+
+  bool is_finished(const Flight& f) const { return std::find(finished_.begin(), finished_.end(), f.id) != finished_.end(); }
+
+  // The MTP block over the rows that this pass fixed, then drafts. Row t needs the token after it: the last row of a
+  // prompt piece waits for the next pass.
+  Status draft(const std::vector<int>& order, const std::vector<Run>& runs, const std::vector<int>& position_before) {
+    std::vector<DraftRequest> requests;
+    std::vector<int> flight_of;
+    const int64_t width = executor_.tower().config().hidden;
+    for (int i : order) {
+      Flight& f = flights_[i];
+      f.drafts.clear();
+      if (is_finished(f)) continue;
+      const std::vector<float>& hidden = hidden_[f.run];
+      const std::vector<int32_t>& fed = runs[f.run].tokens;
+      const bool answering = !f.prefilling;  // then the token after the last row is known
+      DraftRequest r{.sequence = f.id, .first = position_before[f.run], .next_tokens = {}, .hidden = std::move(f.last_hidden), .wants_drafts = answering, .drafts = {}};
+      if (!r.hidden.empty()) --r.first, r.next_tokens.push_back(fed[0]);
+      const int rows = answering ? f.fed : f.fed - 1;
+      for (int t = 0; t < rows; ++t) r.next_tokens.push_back(t + 1 < f.fed ? fed[t + 1] : f.pending[0]);
+      r.hidden.insert(r.hidden.end(), hidden.begin(), hidden.begin() + rows * width);
+      f.last_hidden.clear();
+      if (!answering) f.last_hidden.assign(hidden.begin() + rows * width, hidden.begin() + (rows + 1) * width);
+      requests.push_back(std::move(r)), flight_of.push_back(i);
+    }
+    LATHE_RETURN_IF_ERROR(drafter_.draft(requests, options_.drafts));
+    for (size_t i = 0; i < requests.size(); ++i) flights_[flight_of[i]].drafts = std::move(requests[i].drafts);
+    return Status::ok();
+  }
+
+  // A beginning whose prompt is in memory becomes its ends.
+  Status fork_beginnings() {
+    for (size_t i = 0; i < flights_.size(); ++i) {
+      if (flights_[i].end >= 0 || !flights_[i].pending.empty()) continue;
+      const Flight beginning = flights_[i];
+      const GreedyJob& job = jobs_[beginning.job];
+      for (size_t e = 0; e < job.ends.size(); ++e) {
+        Flight f{.job = beginning.job, .end = static_cast<int>(e), .id = -1, .pending = job.ends[e], .drafts = {}, .last_hidden = beginning.last_hidden};
+        if (f.pending.empty()) return invalid("an end of a forked job is empty");
+        LATHE_ASSIGN(f.id, memory_.fork(beginning.id));
+        flights_.push_back(std::move(f));
+      }
+      memory_.close(beginning.id);
+      flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+      --i;
+    }
+    return Status::ok();
+  }
+
+  void retire() {
+    for (SequenceId id : finished_) {
+      auto it = std::find_if(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.id == id; });
+      const int job = it->job;
+      memory_.close(id);
+      flights_.erase(it);
+      ++done_;
+      if (std::none_of(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.job == job; })) reserved_pages_ -= pages_of(jobs_[job]);
+    }
+    finished_.clear();
+  }
+
+  Executor& executor_;
+  SequenceMemory& memory_;
+  const std::vector<GreedyJob>& jobs_;
+  const GreedyOptions& options_;
+  TokenChoice choice_;
+  MtpDrafter drafter_;
+  std::deque<int> waiting_;
+  std::vector<Flight> flights_;
+  std::vector<SequenceId> finished_;
+  std::vector<std::vector<GreedyAnswer>> answers_;
+  std::vector<std::vector<int32_t>> chosen_;  // by run of the pass
+  std::vector<std::vector<float>> hidden_;
+  int done_ = 0, all_ = 0, reserved_pages_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<std::vector<GreedyAnswer>>> generate_greedy(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options) {
+  if (options.drafts > 0 && !executor.tower().weights().mtp) return invalid("drafts: the model has no MTP block");
+  if (options.drafts < 0 || options.drafts > executor.memory().shape().max_draft)
+    return invalid("drafts: {} of at most {}", options.drafts, executor.memory().shape().max_draft);
+  for (const GreedyJob& job : jobs)
+    for (const auto& end : job.ends)
+      if (job.beginning.empty() && end.empty()) return invalid("a prompt is empty");
+  return GreedyBatch(executor, jobs, options).run();
+}
+
+}  // namespace lathe
