@@ -17,23 +17,6 @@ struct Line {
   int64_t first_panel, panels;
 };
 
-// All panels in [begin, end) against one block of rows.
-void multiply_run(const PanelWork& work, const Line* lines, int count, Part panels, int64_t first_row, Part rows, int worker) {
-  const PanelScratch& s = work.scratch(worker);
-  for (int i = 0; i < count; ++i) {
-    const Line& line = lines[i];
-    const Product& p = *line.product;
-    const int64_t begin = std::max(panels.begin, line.first_panel), end = std::min(panels.end, line.first_panel + line.panels);
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t out = (panel - line.first_panel) * kPanel;
-      const void* next = panel + 1 < end ? panel_at(p.w, panel + 1 - line.first_panel) : nullptr;
-      work.kernels.multiply({*line.x, nullptr, rows.begin, rows.size(), p.w, out, next}, s.values, s);
-      work.kernels.store(s.values, rows.size(), p.bias.empty() ? nullptr : p.bias.data + out, p.y, first_row + rows.begin, out,
-                         panel_outs(p.w, out), false);
-    }
-  }
-}
-
 // Rows of one pass: prepared in every form that a weight asks for, then multiplied.
 void multiply_pass(const PanelWork& work, const LinearArgs& args, Part rows) {
   PreparedForms forms(work, args.x.slice(rows.begin, rows.size()));
@@ -47,7 +30,13 @@ void multiply_pass(const PanelWork& work, const LinearArgs& args, Part rows) {
   }
   const int64_t blocks = pieces(rows.size(), block_rows(row_bytes)), runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
-    multiply_run(work, lines, args.products, part_of(panels, runs, task % runs), rows.begin, part_of(rows.size(), blocks, task / runs), worker);
+    const Part mine = part_of(panels, runs, task % runs);
+    for (int i = 0; i < args.products; ++i) {
+      const Line& line = lines[i];
+      const Part of_line{std::max(mine.begin - line.first_panel, int64_t{0}), std::min(mine.end - line.first_panel, line.panels)};
+      const Product& p = *line.product;
+      work.multiply_panels(*line.x, part_of(rows.size(), blocks, task / runs), p.w, of_line, bias_or_null(p.bias), p.y, rows.begin, false, worker);
+    }
   });
 }
 

@@ -40,11 +40,12 @@ constexpr int kMaxBlockRows = 192;  // rows that meet a panel in one call
 
 // One worker's memory.
 struct PanelScratch {
-  float* values = nullptr;   // [kMaxBlockRows, kPanel]: what a panel gives
-  float* beside = nullptr;   // the same, for a second product
+  float* values = nullptr;   // [2, kMaxBlockRows, kPanel]: what a panel gives, and the next or another weight's
   char* sums = nullptr;      // running sums of a block, between pieces of K
   char* panel = nullptr;     // a panel's piece of K
   float* row = nullptr;      // [width]: one row in fp32
+
+  float* beside() const { return values + kMaxBlockRows * kPanel; }
 };
 
 // Some rows against one panel.
@@ -74,10 +75,11 @@ struct PanelKernels {
   // mean nothing.
   void (*multiply)(const PanelBlock& block, float* values, const PanelScratch& s);
 
-  // What becomes of values, `outs` columns of [rows, kPanel]; bias may be nullptr.
+  // What becomes of values: `outs` columns of [rows, kPanel]; past kPanel, of a second such block kMaxBlockRows rows
+  // further. bias may be nullptr.
   void (*store)(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
                 bool round_bf16);
-  // gate becomes silu(min(gate + bias, limit))·clamp(up + bias, ±limit); limit 0: no clamp.
+  // Of one panel: gate becomes silu(min(gate + bias, limit))·clamp(up + bias, ±limit); limit 0: no clamp.
   void (*swiglu)(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias, float limit);
   // Into prepared rows that aren't quantised; columns from `outs` up to the panel's end become zero.
   void (*put)(const float* values, int64_t rows, int outs, bool round_bf16, const PreparedRows& to, int64_t first_row, int64_t first_out);

@@ -175,14 +175,20 @@ struct TileRows {
   const float* scale[kTileRows];  // where rows are quantised
 };
 
-// What is fetched while a tile is worked on: lines from `at`, so many a quad.
+// What is fetched while a tile is worked on: some lines before it, or some a quad. Spread as thinly as can be: a core has
+// 16 places for lines on their way, and x needs them, too.
 struct Fetch {
   const char* at = nullptr;
-  int lines_per_quad = 0;
+  int lines_before = 0, lines_per_quad = 0;
 };
 
-// kWhole: the panel holds all of K; sums start at zero and come out as values, [R, kPanel]. Else they go on from `sums`.
-template <class Meet, int R, bool kWhole>
+// Where a panel's piece of K stands: sums begin at zero, or go on from `sums`; they stay there, or come out as values,
+// [R, kPanel].
+enum Piece { kWhole, kFirst, kInner, kLast };
+constexpr bool begins(Piece p) { return p == kWhole || p == kFirst; }
+constexpr bool ends(Piece p) { return p == kWhole || p == kLast; }
+
+template <class Meet, Piece kPiece, int R>
 void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads, Fetch fetch, const Finish& finish, typename Meet::Sum* sums,
           float* values) {
   const char* row[R];
@@ -190,7 +196,8 @@ void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads,
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) row[r] = rows.x[r] + x_offset;
 #pragma GCC unroll 24
-  for (int i = 0; i < R * 4; ++i) s[i / 4][i % 4] = kWhole ? Meet::zero() : sums[i];
+  for (int i = 0; i < R * 4; ++i) s[i / 4][i % 4] = begins(kPiece) ? Meet::zero() : sums[i];
+  for (int i = 0; i < fetch.lines_before; ++i) _mm_prefetch(fetch.at + i * kLine, _MM_HINT_T1);
   for (int q = 0; q < quads; ++q) {
     const Quads w0 = panel[0], w1 = panel[1], w2 = panel[2], w3 = panel[3];
     panel += 4;
@@ -204,7 +211,7 @@ void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads,
       s[r][3] = Meet::add(s[r][3], xq, w3);
     }
   }
-  if constexpr (kWhole) {
+  if constexpr (ends(kPiece)) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) _mm512_store_ps(values + r * kPanel, finished(finish, rows.scale[r], s[r][0], s[r][1], s[r][2], s[r][3]));
   } else {
@@ -213,15 +220,15 @@ void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads,
   }
 }
 
-template <class Meet, bool kWhole, class... A>
+template <class Meet, Piece kPiece, class... A>
 void tile(int rows, const A&... a) {
   switch (rows) {
-    case 1: return tile<Meet, 1, kWhole>(a...);
-    case 2: return tile<Meet, 2, kWhole>(a...);
-    case 3: return tile<Meet, 3, kWhole>(a...);
-    case 4: return tile<Meet, 4, kWhole>(a...);
-    case 5: return tile<Meet, 5, kWhole>(a...);
-    default: return tile<Meet, 6, kWhole>(a...);
+    case 1: return tile<Meet, kPiece, 1>(a...);
+    case 2: return tile<Meet, kPiece, 2>(a...);
+    case 3: return tile<Meet, kPiece, 3>(a...);
+    case 4: return tile<Meet, kPiece, 4>(a...);
+    case 5: return tile<Meet, kPiece, 5>(a...);
+    default: return tile<Meet, kPiece, 6>(a...);
   }
 }
 
@@ -324,12 +331,6 @@ Finish finish_of(const Block& b, const Int32s* counts) {
   return f;
 }
 
-template <class Sum>
-void finish_rows(const Block& b, const Finish& f, int64_t rows, const Sum* sums, float* values) {
-  for (int64_t r = 0; r < rows; ++r, sums += 4)
-    _mm512_store_ps(values + r * kPanel, finished(f, b.x.scale ? b.x.scale + b.row(r) : nullptr, sums[0], sums[1], sums[2], sums[3]));
-}
-
 template <class Load, class Meet, int R>
 void few(const Block& b, float* values) {
   constexpr bool kCount = std::is_same_v<Meet, MeetI8>;
@@ -340,7 +341,9 @@ void few(const Block& b, float* values) {
   const char* w = static_cast<const char*>(b.w.at(b.first_out));
   const int64_t ahead = b.next ? static_cast<const char*>(b.next) - w : 0;
   direct<Load, Meet, R, kCount>(x, w, b.w.stride * Load::kBytes, b.w.in, ahead, sums, counts);
-  finish_rows(b, finish_of(b, counts), R, sums, values);
+  const Finish finish = finish_of(b, counts);
+  for (int r = 0; r < R; ++r)
+    _mm512_store_ps(values + r * kPanel, finished(finish, b.x.scale ? b.x.scale + b.row(r) : nullptr, sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]));
 }
 
 // Each output's sum of weights, four lanes a quad: what x + 128 adds too much of.
@@ -356,60 +359,74 @@ void add_up(const Quads* panel, int quads, Int32s* counts) {
   counts[0] = c0, counts[1] = c1, counts[2] = c2, counts[3] = c3;
 }
 
-// The lines of the panel after this one, in shares for `tiles` tiles a piece of K.
+constexpr int64_t tiles_of(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
+// The lines of the panel after this one, in equal shares for all tiles.
 class Ahead {
  public:
-  Ahead(const Block& b, int bytes_per_value, int64_t quads) {
+  Ahead(const Block& b, int bytes_per_value, int64_t tiles) {
     if (!b.next) return;
     at_ = static_cast<const char*>(b.next);
     end_ = at_ + kPanel * b.w.stride * bytes_per_value;
-    lines_per_quad_ = static_cast<int>((end_ - at_ + kLine * quads - 1) / (kLine * quads));
+    share_ = (end_ - at_ + kLine * tiles - 1) / (kLine * tiles);
   }
   Fetch next(int quads) {
     if (at_ >= end_) return {};
-    const Fetch f{at_, lines_per_quad_};
-    at_ += quads * lines_per_quad_ * kLine;
+    Fetch f{at_, static_cast<int>(share_), 0};
+    if (share_ > kBurst) f = {at_, 0, static_cast<int>((share_ + quads - 1) / quads)};
+    at_ += kLine * (f.lines_before + f.lines_per_quad * quads);
     return f;
   }
 
  private:
+  static constexpr int64_t kBurst = 6;
   const char *at_ = nullptr, *end_ = nullptr;
-  int lines_per_quad_ = 0;
+  int64_t share_ = 0;
 };
 
-template <class Load, class Meet, bool kWhole>
+// One piece of K, laid out, against all rows of a block.
+template <class Meet, Piece kPiece>
+void tiles_of_piece(const Block& b, int64_t x_offset, const Quads* panel, int quads, Ahead& ahead, const Finish& finish,
+                    const PanelScratch& scratch, float* values) {
+  auto* sums = reinterpret_cast<typename Meet::Sum*>(scratch.sums);
+  const int64_t tiles = tiles_of(b.rows), small = b.rows / tiles, larger = b.rows % tiles;  // rows of a tile: small, or one more
+  for (int64_t t = 0, row = 0; t < tiles; ++t) {
+    const int n = static_cast<int>(small + (t < larger));
+    TileRows at;
+    for (int r = 0; r < n; ++r) {
+      const int64_t x_row = b.row(row + r);
+      at.x[r] = b.x.at(x_row);
+      at.scale[r] = b.x.scale ? b.x.scale + x_row : nullptr;
+    }
+    tile<Meet, kPiece>(n, at, x_offset, panel, quads, ahead.next(quads), finish, sums + row * 4, values + row * kPanel);
+    row += n;
+  }
+}
+
+template <class Load, class Meet>
 void many_rows(const Block& b, float* values, const PanelScratch& scratch) {
   constexpr int64_t kPieceK = int64_t{kPieceQuads} / Load::kQuads * Load::kStep;
   const char* rows[kPanel];
   for (int i = 0; i < kPanel; ++i) rows[i] = static_cast<const char*>(b.w.at(std::min(b.first_out + i, b.w.out - 1)));
   const int64_t padded = (b.w.in + Load::kStep - 1) / Load::kStep * Load::kStep;
-  const int tiles = static_cast<int>((b.rows + kTileRows - 1) / kTileRows);
   const BlockScales scales{b.w.scale && !b.w.is_w8a8() ? &b.w : nullptr, b.first_out};
-  auto* sums = reinterpret_cast<typename Meet::Sum*>(scratch.sums);
   Quads* panel = reinterpret_cast<Quads*>(scratch.panel);
-  if (!kWhole) std::memset(scratch.sums, 0, b.rows * 4 * sizeof(*sums));
   Int32s counts[4] = {};
-  Ahead ahead(b, Load::kBytes, tiles * (padded / Load::kStep * Load::kQuads));
-  Finish finish{};
+  Ahead ahead(b, Load::kBytes, tiles_of(b.rows) * ((padded + kPieceK - 1) / kPieceK));
   for (int64_t k = 0; k < padded; k += kPieceK) {
-    const int64_t end = std::min(k + kPieceK, padded);
+    const int64_t end = std::min(k + kPieceK, padded), x_offset = k / Load::kStep * Load::kQuads * 16;
     const int quads = static_cast<int>((end - k) / Load::kStep * Load::kQuads);
     lay_out<Load>(rows, k, end, b.w.in, scales, panel);
     if (std::is_same_v<Meet, MeetI8>) add_up(panel, quads, counts);
-    if (kWhole) finish = finish_of(b, counts);
-    for (int64_t t = 0, row = 0; t < tiles; ++t) {
-      const int n = static_cast<int>(b.rows * (t + 1) / tiles - row);
-      TileRows at;
-      for (int r = 0; r < n; ++r) {
-        at.x[r] = b.x.at(b.row(row + r));
-        at.scale[r] = b.x.scale ? b.x.scale + b.row(row + r) : nullptr;
-      }
-      tile<Meet, kWhole>(n, at, k / Load::kStep * Load::kQuads * 16, panel, quads, ahead.next(quads), finish, sums + row * 4,
-                         values + row * kPanel);
-      row += n;
+    if (end < padded) {
+      if (k == 0) tiles_of_piece<Meet, kFirst>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
+      else tiles_of_piece<Meet, kInner>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
+    } else {
+      const Finish finish = finish_of(b, counts);
+      if (k == 0) tiles_of_piece<Meet, kWhole>(b, x_offset, panel, quads, ahead, finish, scratch, values);
+      else tiles_of_piece<Meet, kLast>(b, x_offset, panel, quads, ahead, finish, scratch, values);
     }
   }
-  if (!kWhole) finish_rows(b, finish_of(b, counts), b.rows, sums, values);
 }
 
 template <class Load, class Meet>
@@ -421,8 +438,7 @@ void product(const Block& b, float* values, const PanelScratch& scratch, bool ma
       case 4: return few<Load, Meet, 4>(b, values);
     }
   static_assert(kDirectRows == 4);
-  if (b.w.in <= kPieceQuads / Load::kQuads * Load::kStep) many_rows<Load, Meet, true>(b, values, scratch);
-  else many_rows<Load, Meet, false>(b, values, scratch);
+  many_rows<Load, Meet>(b, values, scratch);
 }
 
 void multiply(const Block& b, float* values, const PanelScratch& scratch) {

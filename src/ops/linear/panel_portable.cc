@@ -53,9 +53,9 @@ void prepare(const Rows& x, int64_t from, const PreparedRows& to, int64_t row, f
 void store(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
            bool round_to_bf16) {
   for (int64_t r = 0; r < rows; ++r) {
-    float v[kPanel];
+    float v[2 * kPanel];
     for (int i = 0; i < outs; ++i) {
-      v[i] = values[r * kPanel + i] + (bias ? bias[i] : 0);
+      v[i] = values[(i / kPanel * kMaxBlockRows + r) * kPanel + i % kPanel] + (bias ? bias[i] : 0);
       if (round_to_bf16) v[i] = round_bf16(v[i]);
     }
     write_floats(static_cast<char*>(y.at(first_row + r)) + first_out * dtype_bytes(y.dtype), y.dtype, outs, v);

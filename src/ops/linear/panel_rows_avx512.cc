@@ -157,16 +157,24 @@ void prepare_row(const Rows& x, int64_t from_row, const PreparedRows& to, int64_
 
 void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
                   bool round_bf16) {
-  const __mmask16 lanes = first_lanes(outs);
-  const __m512 b = bias ? _mm512_maskz_loadu_ps(lanes, bias) : _mm512_setzero_ps();
-  const int bytes = dtype_bytes(y.dtype);
-  char* to = static_cast<char*>(y.data) + ((first_row * y.stride) + first_out) * bytes;
-  const bool to_bf16 = y.dtype == DType::kBF16;
+  const int bytes = dtype_bytes(y.dtype), second = outs - kPanel;
+  const float* next = values + kMaxBlockRows * kPanel;
+  const __mmask16 lanes = first_lanes(outs), next_lanes = second > 0 ? first_lanes(second) : static_cast<__mmask16>(0);
+  const __m512 b0 = bias ? _mm512_maskz_loadu_ps(lanes, bias) : _mm512_setzero_ps();
+  const __m512 b1 = bias && second > 0 ? _mm512_maskz_loadu_ps(next_lanes, bias + kPanel) : _mm512_setzero_ps();
+  char* to = static_cast<char*>(y.data) + (first_row * y.stride + first_out) * bytes;
   for (int64_t r = 0; r < rows; ++r, to += y.stride * bytes) {
-    const __m512 v = bias ? _mm512_add_ps(_mm512_load_ps(values + r * kPanel), b) : _mm512_load_ps(values + r * kPanel);
-    if (!to_bf16) _mm512_mask_storeu_ps(to, lanes, round_bf16 ? widen(narrow(v)) : v);
-    else if (outs == kPanel) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow(v));
-    else _mm256_mask_storeu_epi16(to, lanes, narrow(v));
+    __m512 v0 = _mm512_load_ps(values + r * kPanel), v1 = second > 0 ? _mm512_load_ps(next + r * kPanel) : _mm512_setzero_ps();
+    if (bias) v0 = _mm512_add_ps(v0, b0), v1 = _mm512_add_ps(v1, b1);
+    if (y.dtype == DType::kBF16) {
+      const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(narrow(v0)), narrow(v1), 1);
+      if (outs == 2 * kPanel) _mm512_storeu_si512(to, both);
+      else _mm512_mask_storeu_epi16(to, next_lanes << 16 | lanes, both);
+      continue;
+    }
+    if (round_bf16) v0 = widen(narrow(v0)), v1 = widen(narrow(v1));
+    _mm512_mask_storeu_ps(to, lanes, v0);
+    if (second > 0) _mm512_mask_storeu_ps(to + 64, next_lanes, v1);
   }
 }
 

@@ -18,8 +18,7 @@ PanelWork::PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest
   const int threads = ctx.pool->threads();
   scratch_ = new (ctx.scratch->take(threads * static_cast<int64_t>(sizeof(PanelScratch)))) PanelScratch[threads];
   for (int i = 0; i < threads; ++i)
-    scratch_[i] = {.values = ctx.scratch->take<float>(kMaxBlockRows * kPanel),
-                   .beside = ctx.scratch->take<float>(kMaxBlockRows * kPanel),
+    scratch_[i] = {.values = ctx.scratch->take<float>(2 * kMaxBlockRows * kPanel),
                    .sums = ctx.scratch->take<char>(kMaxBlockRows * kSumBytes),
                    .panel = ctx.scratch->take<char>(kPanelBytes),
                    .row = ctx.scratch->take<float>((widest + 31) / 32 * 32)};
@@ -44,6 +43,20 @@ void PanelWork::prepare(const Rows& x, const int32_t* index, const PreparedRows&
 int64_t block_rows(int64_t row_bytes) { return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 48, kMaxBlockRows); }
 
 int64_t pass_rows(int64_t bytes_per_row) { return std::max<int64_t>(kMaxBlockRows, kPassBytes / std::max<int64_t>(1, bytes_per_row)); }
+
+void PanelWork::multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias, const Rows& y, int64_t first_row,
+                                bool round_bf16, int worker) const {
+  const PanelScratch& s = scratch_[worker];
+  for (int64_t panel = panels.begin; panel < panels.end; panel += 2) {  // two: a row of them is a line of bf16
+    const int64_t out = panel * kPanel, count = std::min<int64_t>(2, panels.end - panel);
+    for (int64_t i = 0; i < count; ++i) {
+      const void* next = panel + i + 1 < panels.end ? panel_at(w, panel + i + 1) : nullptr;
+      kernels.multiply({x, nullptr, rows.begin, rows.size(), w, out + i * kPanel, next}, i ? s.beside() : s.values, s);
+    }
+    const int outs = static_cast<int>(std::min<int64_t>(count * kPanel, w.out - out));
+    kernels.store(s.values, rows.size(), bias ? bias + out : nullptr, y, first_row + rows.begin, out, outs, round_bf16);
+  }
+}
 
 const PreparedRows& PreparedForms::as(Operand operand) {
   PreparedRows& form = forms_[static_cast<int>(operand)];

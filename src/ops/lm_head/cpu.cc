@@ -14,15 +14,8 @@ void logits_pass(const PanelWork& work, const LmHeadArgs& args, Part part) {
   const int64_t panels = panels_of(args.w.out), blocks = pieces(part.size(), block_rows(x.row_bytes));
   const int64_t runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
-    const Part rows = part_of(part.size(), blocks, task / runs), mine = part_of(panels, runs, task % runs);
-    const PanelScratch& s = work.scratch(worker);
-    for (int64_t panel = mine.begin; panel < mine.end; ++panel) {
-      const int64_t out = panel * kPanel;
-      const void* next = panel + 1 < mine.end ? panel_at(args.w, panel + 1) : nullptr;
-      work.kernels.multiply({x, nullptr, rows.begin, rows.size(), args.w, out, next}, s.values, s);
-      work.kernels.store(s.values, rows.size(), nullptr, args.logits, part.begin + rows.begin, out, panel_outs(args.w, out),
-                         args.hidden.dtype == DType::kBF16);
-    }
+    work.multiply_panels(x, part_of(part.size(), blocks, task / runs), args.w, part_of(panels, runs, task % runs), nullptr, args.logits,
+                         part.begin, args.hidden.dtype == DType::kBF16, worker);
   });
 }
 

@@ -27,15 +27,8 @@ void mlp_pass(const PanelWork& work, const MlpArgs& args, Part part) {
   const int64_t panels = panels_of(down.out), blocks = pieces(part.size(), block_rows(middle.rows.row_bytes));
   const int64_t runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
-    const Part rows = part_of(part.size(), blocks, task / runs), mine = part_of(panels, runs, task % runs);
-    const PanelScratch& s = work.scratch(worker);
-    for (int64_t panel = mine.begin; panel < mine.end; ++panel) {
-      const int64_t out = panel * kPanel;
-      const void* next = panel + 1 < mine.end ? panel_at(down, panel + 1) : nullptr;
-      work.kernels.multiply({middle.rows, nullptr, rows.begin, rows.size(), down, out, next}, s.values, s);
-      work.kernels.store(s.values, rows.size(), args.w.down_bias.empty() ? nullptr : args.w.down_bias.data + out, args.y,
-                         part.begin + rows.begin, out, panel_outs(down, out), false);
-    }
+    work.multiply_panels(middle.rows, part_of(part.size(), blocks, task / runs), down, part_of(panels, runs, task % runs),
+                         bias_or_null(args.w.down_bias), args.y, part.begin, false, worker);
   });
 }
 

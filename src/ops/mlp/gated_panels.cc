@@ -6,8 +6,6 @@ namespace {
 
 bool is_quantised(Operand o) { return o == Operand::kI8 || o == Operand::kE4M3; }
 
-const float* at(Array<const float> bias, int64_t i) { return bias.empty() ? nullptr : bias.data + i; }
-
 }  // namespace
 
 Middle take_middle(const PanelWork& work, DType x, const Weight& down, int64_t rows) {
@@ -32,8 +30,8 @@ void gate_panels(const PanelWork& work, const GatedRows& g, Part rows, Part pane
     const int outs = panel_outs(g.w->gate, out);
     const void* next = panel + 1 < panels.end ? panel_at(g.w->gate, panel + 1) : nullptr;
     k.multiply({*g.x_gate, index, rows.begin, rows.size(), g.w->gate, out, panel_at(g.w->up, panel)}, s.values, s);
-    k.multiply({*g.x_up, index, rows.begin, rows.size(), g.w->up, out, next}, s.beside, s);
-    k.swiglu(s.values, s.beside, rows.size(), outs, at(g.w->gate_bias, out), at(g.w->up_bias, out), g.limit);
+    k.multiply({*g.x_up, index, rows.begin, rows.size(), g.w->up, out, next}, s.beside(), s);
+    k.swiglu(s.values, s.beside(), rows.size(), outs, bias_or_null(g.w->gate_bias, out), bias_or_null(g.w->up_bias, out), g.limit);
     if (middle.raw.empty()) k.put(s.values, rows.size(), outs, middle.round_bf16, middle.rows, to, out);
     else k.store(s.values, rows.size(), nullptr, middle.raw, to, out, outs, false);
   }

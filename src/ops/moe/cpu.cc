@@ -48,11 +48,8 @@ class MoePass {
     const Rows logits = work_.take_floats(rows_, args_.expert_count);
     const int64_t panels = panels_of(router.out), blocks = pieces(rows_, block_rows(x.row_bytes));
     work_.run(blocks * panels, [&](int64_t task, int worker) {
-      const Part rows = part_of(rows_, blocks, task / panels);
-      const int64_t out = task % panels * kPanel;
-      const PanelScratch& s = work_.scratch(worker);
-      work_.kernels.multiply({x, nullptr, rows.begin, rows.size(), router, out}, s.values, s);
-      work_.kernels.store(s.values, rows.size(), nullptr, logits, rows.begin, out, panel_outs(router, out), false);
+      const int64_t panel = task % panels;
+      work_.multiply_panels(x, part_of(rows_, blocks, task / panels), router, {panel, panel + 1}, nullptr, logits, 0, false, worker);
     });
     const int64_t shares = rows_ * args_.top_k;
     int32_t* expert = work_.take<int32_t>(shares);
@@ -146,7 +143,7 @@ class MoePass {
         const int64_t out = panel * kPanel;
         const void* next = panel + 1 < panels.end ? panel_at(down, panel + 1) : nullptr;
         work_.kernels.multiply({expert_middle_.rows, nullptr, i, rows, down, out, next}, s.values, s);
-        work_.kernels.add_weighted(s.values, rows, outs_of(panel), bias.empty() ? nullptr : bias.data + out, by_expert_.weight + i,
+        work_.kernels.add_weighted(s.values, rows, outs_of(panel), bias_or_null(bias, out), by_expert_.weight + i,
                                    by_expert_.row + i, sum + (panel - panels.begin) * rows_ * kPanel, kPanel);
       }
     }
@@ -164,7 +161,7 @@ class MoePass {
         const int64_t out = panel * kPanel;
         const void* next = panel + 1 < panels.end ? panel_at(down, panel + 1) : nullptr;
         work_.kernels.multiply({shared_middle_.rows, nullptr, i, rows, down, out, next}, s.values, s);
-        work_.kernels.add_weighted(s.values, rows, outs_of(panel), bias.empty() ? nullptr : bias.data + out, one, index,
+        work_.kernels.add_weighted(s.values, rows, outs_of(panel), bias_or_null(bias, out), one, index,
                                    sum + (panel - panels.begin) * rows_ * kPanel, kPanel);
       }
     }
