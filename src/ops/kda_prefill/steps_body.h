@@ -443,7 +443,7 @@ inline void product_tile(const float* a, int64_t a_stride, const float* b, int64
 }
 
 // c [kRows, 2·kLanes] = Diag(decay)·c + aᵀ·b, a [inner, kRows], b [inner, 2·kLanes]; decay nullptr: 1
-template <int kRows, bool kTf32>
+template <int kRows, bool kTf32A, bool kTf32B>
 inline void update_tile(const float* decay, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                         int inner, float* c, int64_t c_stride) {
   Lanes sum[kRows][2];
@@ -453,9 +453,9 @@ inline void update_tile(const float* decay, const float* a, int64_t a_stride, co
       if (decay) sum[r][n] = mul(all(decay[r]), sum[r][n]);
     }
   for (int i = 0; i < inner; ++i) {
-    const Lanes b0 = operand<kTf32>(load(b + i * b_stride)), b1 = operand<kTf32>(load(b + i * b_stride + kLanes));
+    const Lanes b0 = operand<kTf32B>(load(b + i * b_stride)), b1 = operand<kTf32B>(load(b + i * b_stride + kLanes));
     for (int r = 0; r < kRows; ++r) {
-      const Lanes ar = operand<kTf32>(all(a[i * a_stride + r]));
+      const Lanes ar = operand<kTf32A>(all(a[i * a_stride + r]));
       sum[r][0] = fma(ar, b0, sum[r][0]), sum[r][1] = fma(ar, b1, sum[r][1]);
     }
   }
@@ -526,8 +526,8 @@ bool make_chunk(const KdaSizes& s, const KdaBlock& block, int n, KdaChunk& out) 
 }
 
 // d [kChunk] of one vector of columns: (I + E)·d = b·(v - x·S), by substitution; y: x·S, then o. Unrolled, so that d
-// stays in registers. Rows of v and y behind the chunk's tokens hold anything; their b is 0, and their d must be, too.
-template <bool kTf32>
+// stays in registers; the 16 steps are too short for a tensor product, so they are fp32 in every form. Rows of v and y
+// behind the chunk's tokens hold anything; their b is 0, and their d must be, too.
 inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chunk, int column, float* y,
                           float* d, bool outputs) {
   const float *E = chunk.ep, *P = chunk.ep + kChunk * kChunk;
@@ -539,9 +539,8 @@ inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChu
                : zero();
 #pragma GCC unroll 16
   for (int j = 0; j < kChunk; ++j) {
-    x[j] = operand<kTf32>(x[j]);
 #pragma GCC unroll 16
-    for (int t = j + 1; t < kChunk; ++t) x[t] = fnma(operand<kTf32>(all(E[t * kChunk + j])), x[j], x[t]);
+    for (int t = j + 1; t < kChunk; ++t) x[t] = fnma(all(E[t * kChunk + j]), x[j], x[t]);
     store(d + j * kColumns, x[j]);
   }
   if (!outputs) return;
@@ -549,7 +548,7 @@ inline void solve_columns(const KdaSizes& s, const KdaBlock& block, const KdaChu
   for (int t = 0; t < kChunk; ++t) {
     Lanes o = load(y + (kChunk + t) * kColumns);
 #pragma GCC unroll 16
-    for (int j = 0; j <= t; ++j) o = fma(operand<kTf32>(all(P[t * kChunk + j])), x[j], o);
+    for (int j = 0; j <= t; ++j) o = fma(all(P[t * kChunk + j]), x[j], o);
     store(y + (kChunk + t) * kColumns, o);
   }
 }
@@ -561,23 +560,24 @@ void advance_block(const KdaSizes& s, const KdaBlock& block, const KdaChunk& chu
   for (int r = 0; r < (o ? 2 : 1) * kChunk; r += kTileRows)
     product_tile<kTileRows, 2, kTf32>(chunk.x + r * kp, kp, S, kColumns, s.k, y + r * kColumns, kColumns);
   for (int n = 0; n < 2; ++n)
-    solve_columns<kTf32>(s, block, chunk, column + n * kLanes, y + n * kLanes, d + n * kLanes, o != nullptr);
+    solve_columns(s, block, chunk, column + n * kLanes, y + n * kLanes, d + n * kLanes, o != nullptr);
   if (o)
     for (int t = 0; t < chunk.tokens; ++t)
       for (int n = 0; n < 2; ++n)
         store(o + int64_t{t} * s.vp + column + n * kLanes, load(y + (kChunk + t) * kColumns + n * kLanes));
   for (int i = 0; i < kp; i += kTileRows)
-    update_tile<kTileRows, kTf32>(chunk.decay + i, chunk.keys + i, kp, d, kColumns, kChunk, S + int64_t{i} * kColumns,
-                                  kColumns);
+    // In TF32, d comes in two parts, high and low: rounding both operands of what a token adds would alone cost 2.9e-4.
+    update_tile<kTileRows, kTf32, false>(chunk.decay + i, chunk.keys + i, kp, d, kColumns, kChunk,
+                                         S + int64_t{i} * kColumns, kColumns);
 }
 
 void join(const KdaSizes& s, const float* a, const float* from, float* to, bool tf32) {
   for (int i = 0; i < s.kp; i += kTileRows) {
     float* rows = to + int64_t{i} * kColumns;
     if (tf32)
-      update_tile<kTileRows, true>(nullptr, a + i, s.kp, from, kColumns, s.k, rows, kColumns);
+      update_tile<kTileRows, true, true>(nullptr, a + i, s.kp, from, kColumns, s.k, rows, kColumns);
     else
-      update_tile<kTileRows, false>(nullptr, a + i, s.kp, from, kColumns, s.k, rows, kColumns);
+      update_tile<kTileRows, false, false>(nullptr, a + i, s.kp, from, kColumns, s.k, rows, kColumns);
   }
 }
 

@@ -23,8 +23,11 @@ class Scan {
         scope_(*ctx.scratch),
         ranks_(ctx.comm ? ctx.comm->size() : 1),
         rank_(ctx.comm ? ctx.comm->rank() : 0) {
-    for (int i = 0; i < ctx.pool->threads(); ++i) workers_.emplace_back(steps, form, args.layer, *ctx.scratch);
-    for (KdaHeadRun& run : workers_) maps_.emplace_back(run, map_form, *ctx.scratch);
+    for (int i = 0; i < ctx.pool->threads(); ++i) {
+      workers_.emplace_back(steps, KdaForm::kChunked, args.layer, *ctx.scratch);
+      map_workers_.emplace_back(steps, form, args.layer, *ctx.scratch);
+      maps_.emplace_back(map_workers_.back(), map_form, *ctx.scratch);
+    }
     const KdaHeadRun& run = workers_[0];
     tile_ = run.work.blocks() * run.work.block_floats();
     map_ = KdaSpanMap::a_floats(run) + tile_;
@@ -154,7 +157,7 @@ class Scan {
   // Of rows [row, run.end).
   void make_map(const KdaRun& run, int64_t row, int head, int worker, float* to) {
     const FlushTinyNumbers flush;
-    KdaHeadRun& w = workers_[worker];
+    KdaHeadRun& w = map_workers_[worker];
     KdaSpanMap& map = maps_[worker];
     w.work.take_head(head);
     map.clear();
@@ -206,7 +209,7 @@ class Scan {
   const KdaScanArgs& args_;
   ArenaScope scope_;
   const int ranks_, rank_;
-  std::vector<KdaHeadRun> workers_;
+  std::vector<KdaHeadRun> workers_, map_workers_;  // of the last pass, in fp32 as kda_prefill's, and of the maps
   std::vector<KdaSpanMap> maps_;
   int64_t tile_, map_, tail_bytes_;  // floats of a state's tile, floats of a map, bytes of a ring
   std::vector<Part> parts_;          // [ranks][sequences]
