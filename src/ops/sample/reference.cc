@@ -26,7 +26,7 @@ std::vector<Candidate> ranked(const float* logits, int vocab) {
 
 int32_t draw(std::vector<Candidate> c, const SampleSettings& s, int32_t position) {
   if (c.empty() || std::isinf(c.back().weight)) return -1;  // the least of what is left: nothing is finite
-  if (s.temperature <= 0 || std::isinf(c[0].weight)) return c[0].id;
+  if (!(s.temperature > 0) || std::isinf(c[0].weight)) return c[0].id;
   if (s.top_k > 0 && static_cast<size_t>(s.top_k) < c.size()) c.resize(s.top_k);
   const double top = c[0].weight;
   double sum = 0;

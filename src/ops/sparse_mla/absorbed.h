@@ -78,7 +78,7 @@ class Absorbed {
     ctx_.pool->run(first_part[count], [&](int64_t task, int worker) {
       float* room = scores + worker * score_floats();
       const int64_t r = std::upper_bound(first_part, first_part + count + 1, task) - first_part - 1;
-      const float* q = queries + r * heads_ * latent_;
+      const Packed q = packed(queries, r);
       if (split) return attend(rows[r], task - first_part[r], q, room, part(parts, task));
       attend(rows[r], 0, q, room, part(parts, task));
       for (int64_t p = 1; p < pieces(rows[r]); ++p) {
@@ -89,20 +89,22 @@ class Absorbed {
     write_heads(rows, parts, first_part);
   }
 
-  // q~ of all rows: [row][head][latent], scaled, arranged for the pages.
+  Packed packed(float* queries, int64_t r) const { return {queries + r * heads_ * latent_, heads_, latent_}; }
+
+  // q~ of all rows: of each its heads, scaled, packed for the pages.
   void find_queries(std::span<const AttendingRow> rows, float* queries) {
     ArenaScope scope(*ctx_.scratch);
     const int64_t count = static_cast<int64_t>(rows.size()), chunks = (count + kWeightRows - 1) / kWeightRows;
     const int64_t size = kWeightRows * (a_.qk + latent_);
     float* room = ctx_.scratch->take<float>(threads_ * size);
-    for (int64_t r = 0; r < count; ++r) std::fill_n(queries + (r * heads_ + a_.heads) * latent_, (heads_ - a_.heads) * latent_, 0.0f);
+    if (heads_ > a_.heads) std::fill_n(queries, count * heads_ * latent_, 0.0f);
     ctx_.pool->run(a_.heads * chunks, [&](int64_t task, int worker) {
       const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows, n = std::min(kWeightRows, count - first);
       float *q = room + worker * size, *mixed = q + kWeightRows * a_.qk;
       for (int64_t r = 0; r < n; ++r) widen_row(a_.query, rows[first + r].row, h * a_.qk, a_.qk, q + r * a_.qk);
       const Strided<W> keys{head_weight(h), a_.kv_b.stride};
       mix<W>({q, a_.qk, 1}, n, a_.qk, keys, a_.latent_dim, mixed, latent_, nullptr);
-      for (int64_t r = 0; r < n; ++r) arrange<P>(mixed + r * latent_, a_.latent_dim, scale_, queries + ((first + r) * heads_ + h) * latent_);
+      for (int64_t r = 0; r < n; ++r) pack<P>(mixed + r * latent_, a_.latent_dim, scale_, packed(queries, first + r), h);
     });
   }
 
@@ -111,7 +113,7 @@ class Absorbed {
   int64_t score_floats() const { return kPieceTokens * heads_ + Lanes::kCount; }
 
   // Piece p of a row's set.
-  void attend(const AttendingRow& r, int64_t p, const float* q, float* scores, Part out) const {
+  void attend(const AttendingRow& r, int64_t p, const Packed& q, float* scores, Part out) const {
     constexpr int kAhead = 6;
     const int32_t* set = a_.selected.data + r.row * a_.selected_width + p * kPieceTokens;
     const int count = static_cast<int>(std::min<int64_t>(kPieceTokens, r.count - p * kPieceTokens));
@@ -119,7 +121,7 @@ class Absorbed {
     LatentWalk<const P> walk(a_, r.sequence);
     for (int j = 0; j < count; ++j) tokens[j] = walk.at(set[j]);
     for (int j = 0; j < kAhead; ++j) tokens[count + j] = tokens[count - 1];
-    dot(q, heads_, latent_, count, tokens, a_.latent_dim, kAhead, {scores, 1, heads_});
+    dot(q, count, tokens, a_.latent_dim, kAhead, {scores, 1, heads_});
     softmax(scores, count, out);
     mix<P>({scores, 1, heads_}, a_.heads, count, Listed<P>{tokens}, a_.latent_dim, out.z, latent_, nullptr);
   }
@@ -179,16 +181,17 @@ class Absorbed {
     const W** weights = ctx_.scratch->take<const W*>(threads_ * (a_.v + kAhead));
     ctx_.pool->run(a_.heads * chunks, [&](int64_t task, int worker) {
       const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows, n = std::min(kWeightRows, count - first);
-      float *z = room + worker * size, *o = z + kWeightRows * latent_;
+      const Packed z{room + worker * size, n, latent_};
+      float* o = z.data + kWeightRows * latent_;
       for (int64_t r = 0; r < n; ++r) {
         const int64_t begin = first_part[first + r], end = first_part[first + r + 1];
         const Part whole = part(parts, begin);
         for (int64_t p = begin + 1; p < end; ++p) merge(whole, part(parts, p), static_cast<int>(h));
-        arrange<W>(whole.z + h * latent_, a_.latent_dim, 1 / whole.sum[h], z + r * latent_);
+        pack<W>(whole.z + h * latent_, a_.latent_dim, 1 / whole.sum[h], z, r);
       }
       const W** values = weights + worker * (a_.v + kAhead);
       for (int64_t i = 0; i < a_.v + kAhead; ++i) values[i] = head_weight(h) + (a_.qk + std::min<int64_t>(i, a_.v - 1)) * a_.kv_b.stride;
-      dot(z, n, latent_, a_.v, values, a_.latent_dim, kAhead, {o, a_.v, 1});
+      dot(z, a_.v, values, a_.latent_dim, kAhead, {o, a_.v, 1});
       for (int64_t r = 0; r < n; ++r) store_row(a_.out, rows[first + r].row, h * a_.v, a_.v, o + r * a_.v);
     });
   }

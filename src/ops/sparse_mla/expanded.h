@@ -17,7 +17,7 @@ namespace {
 
 // Keys and values of a block, 256 channels each: 512 KB, and of as many rows as this q, scores and o: they share L2.
 constexpr int kKeyTokens = 256;
-constexpr int kQueryRows = 144;
+constexpr int kQueryRows = 288;
 // What a group of products takes at once (products.h); a group stops at its own last token.
 constexpr int kGroupRows = 12;
 // Keys and values kept at a time, unless one head needs more.
@@ -69,29 +69,32 @@ class Expanded {
       for (int j = 0; j < count; ++j) latents[j] = walk.at(static_cast<int32_t>(b * kKeyTokens + j));
       float *tile = room + worker * kTileRows * latent_, *to = block(expanded, h, b);
       for (int64_t i = 0; i < a_.qk; i += kTileRows) {
-        const int64_t n = load_weights((first_head + h) * (a_.qk + a_.v) + i, std::min(kTileRows, a_.qk - i), tile);
+        const Packed keys = load_weights((first_head + h) * (a_.qk + a_.v) + i, std::min(kTileRows, a_.qk - i), tile);
         for (int64_t p = 0; p * kStep < count; ++p)
-          dot(tile, n, latent_, std::min<int64_t>(kStep, count - p * kStep), latents + p * kStep, a_.latent_dim, 0, {key_panel(to, p) + i * kStep, kStep, 1});
+          dot(keys, std::min<int64_t>(kStep, count - p * kStep), latents + p * kStep, a_.latent_dim, 0, {key_panel(to, p) + i * kStep, kStep, 1});
       }
       for (int64_t i = 0; i < a_.v; i += kTileRows) {
-        const int64_t n = load_weights((first_head + h) * (a_.qk + a_.v) + a_.qk + i, std::min(kTileRows, a_.v - i), tile);
-        dot(tile, n, latent_, count, latents, a_.latent_dim, 0, {value_panel(to, i / kStep) + i % kStep, 1, kStep});
+        const Packed values = load_weights((first_head + h) * (a_.qk + a_.v) + a_.qk + i, std::min(kTileRows, a_.v - i), tile);
+        dot(values, count, latents, a_.latent_dim, 0, {value_panel(to, i / kStep) + i % kStep, 1, kStep});
       }
     });
   }
 
-  // Rows of kv_b, arranged for the pages' dtype.
-  int64_t load_weights(int64_t row, int64_t count, float* to) const {
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t i = 0; i < a_.latent_dim; i += kStep) {
-        const W* from = static_cast<const W*>(a_.kv_b.at(row + r)) + i;
+  // Rows of kv_b, packed for the pages' dtype.
+  Packed load_weights(int64_t first, int64_t count, float* room) const {
+    const Packed tile{room, count, latent_};
+    for (int64_t r = 0; r < count; ++r) {
+      Packed::Row row = tile.row(r);
+      for (int64_t i = 0; i < latent_; i += kStep, row.data += 2 * row.step) {
+        const W* from = static_cast<const W*>(a_.kv_b.at(first + r)) + i;
         Lanes::V x, y;
         if (i + kStep <= a_.latent_dim) load_step(from, x, y);
         else load_step(from, static_cast<int>(a_.latent_dim - i), x, y);
         if constexpr (sizeof(W) != sizeof(P)) restore_step<W>(x, y), arrange_step<P>(x, y);
-        Lanes::store(to + r * latent_ + i, x), Lanes::store(to + r * latent_ + i + Lanes::kCount, y);
+        Lanes::store(row.data, x), Lanes::store(row.data + row.step, y);
       }
-    return count;
+    }
+    return tile;
   }
 
   // A worker's own memory, for a block of rows.

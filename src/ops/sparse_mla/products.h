@@ -47,19 +47,6 @@ inline void restore_step<bf16>(Lanes::V& a, Lanes::V& b) {
   a = first, b = second;
 }
 
-// factor·from, of `width` values, arranged as steps of a T and padded with zeroes to a whole one. May be in place.
-template <class T>
-void arrange(const float* from, int64_t width, float factor, float* to) {
-  for (int64_t i = 0; i < width; i += kStep) {
-    Lanes::V a, b;
-    if (i + kStep <= width) load_step(from + i, a, b);
-    else load_step(from + i, static_cast<int>(width - i), a, b);
-    a = a * Lanes::set(factor), b = b * Lanes::set(factor);
-    arrange_step<T>(a, b);
-    Lanes::store(to + i, a), Lanes::store(to + i + Lanes::kCount, b);
-  }
-}
-
 // ---- out[r][i] = keep[r]·out[r][i] + sum over k of a(r, k)·row(k)[i]
 
 // fp32 numbers a(r, k), wherever they are.
@@ -156,32 +143,75 @@ void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float
 
 // ---- out[r·out_row + c·out_column] = a[r]·b[c]
 
+// Rows that dot() multiplies by rows of a T: fp32, each vector arranged as one of a T, padded with zeroes to whole steps.
+// They lie in groups that one tile takes, [group][vector][row of group][lane]: the tile walks one pointer.
+struct Packed {
+  static constexpr int kMost = Lanes::kCount == 16 ? 8 : 4;
+
+  float* data;
+  int64_t rows, width;  // width: a multiple of kStep
+
+  // Rows of the group that begins at row r: 8 while there are, then 4, then 1.
+  static int64_t group(int64_t rows, int64_t r) { return rows - r >= kMost ? kMost : rows - r >= 4 ? 4 : 1; }
+
+  // Where row r's first vector lies, and how far the next one.
+  struct Row {
+    float* data;
+    int64_t step;
+  };
+  Row row(int64_t r) const {
+    int64_t first = r / kMost * kMost;
+    if (rows - first < kMost && rows - first >= 4 && r - first >= 4) first += 4;
+    if (rows - first < 4) first = r;
+    const int64_t size = group(rows, first);
+    return {data + first * width + (r - first) * Lanes::kCount, size * Lanes::kCount};
+  }
+};
+
+// Row r of `to` = factor·from, `count` values in order.
+template <class T>
+void pack(const float* from, int64_t count, float factor, const Packed& to, int64_t r) {
+  Packed::Row row = to.row(r);
+  for (int64_t i = 0; i < to.width; i += kStep, row.data += 2 * row.step) {
+    Lanes::V a = Lanes::zero(), b = Lanes::zero();
+    if (i + kStep <= count) load_step(from + i, a, b);
+    else if (i < count) load_step(from + i, static_cast<int>(count - i), a, b);
+    a = a * Lanes::set(factor), b = b * Lanes::set(factor);
+    arrange_step<T>(a, b);
+    Lanes::store(row.data, a), Lanes::store(row.data + row.step, b);
+  }
+}
+
 struct Placed {
   float* data;
   int64_t row, column;
 };
 
-// a: kRows arranged rows, `stride` apart. b: kColumns rows of T. ahead: rows b[c + ahead] are asked for.
+// a: a group of kRows packed rows. b: kColumns rows of T. ahead: rows b[c + ahead] are asked for.
 template <class T, int kRows, int kColumns>
-void dot_tile(const float* a, int64_t stride, const T* const* b, int64_t width, int ahead, Placed out) {
+void dot_tile(const float* a, const T* const* b, int64_t width, int ahead, Placed out) {
   using V = Lanes::V;
   V sum[kRows][kColumns];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 16
     for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::zero();
-  auto step = [&](int64_t i, auto load) {
-    V first[kColumns], second[kColumns];
+  // One vector of a step at a time, though it is loaded twice: both at once would leave too few registers.
+  auto half_step = [&](auto load) {
+    V column[kColumns];
 #pragma GCC unroll 16
-    for (int c = 0; c < kColumns; ++c) load(b[c] + i, first[c], second[c]);
+    for (int c = 0; c < kColumns; ++c) column[c] = load(c);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const V x = Lanes::load(a + r * stride + i), y = Lanes::load(a + r * stride + i + Lanes::kCount);
+      const V x = Lanes::pinned(Lanes::load(a + r * Lanes::kCount));
 #pragma GCC unroll 16
-      for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::fma(x, first[c], sum[r][c]);
-#pragma GCC unroll 16
-      for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::fma(y, second[c], sum[r][c]);
+      for (int c = 0; c < kColumns; ++c) sum[r][c] = Lanes::fma(x, column[c], sum[r][c]);
     }
+    a += kRows * Lanes::kCount;
+  };
+  auto step = [&](int64_t i, auto load) {
+    half_step([&](int c) { V x, y; load(b[c] + i, x, y); return x; });
+    half_step([&](int c) { V x, y; load(b[c] + i, x, y); return y; });
   };
   const int64_t whole = width / kStep * kStep;
   for (int64_t i = 0; i < whole; i += kStep) {
@@ -206,33 +236,39 @@ void dot_tile(const float* a, int64_t stride, const T* const* b, int64_t width, 
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 16
       for (int c = 0; c < kColumns; c += 4) {
-        auto at = [&](int j) { return c + j < kColumns ? sum[r][c + j] : Lanes::zero(); };
-        Lanes::sum4({at(0), at(1), at(2), at(3)}, sums);
-        for (int j = 0; j < 4 && c + j < kColumns; ++j) out.data[r * out.row + (c + j) * out.column] = sums[j];
+        constexpr int kHere = std::min(4, kColumns);
+        static_assert(kColumns % kHere == 0);
+        V four[4] = {};
+        for (int j = 0; j < kHere; ++j) four[j] = sum[r][c + j];
+        Lanes::sum4(four, sums);
+        for (int j = 0; j < kHere; ++j) out.data[r * out.row + (c + j) * out.column] = sums[j];
       }
   }
 }
 
 template <class T, int kRows, int kColumns>
-void dot_rows(const float* a, int64_t stride, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
-  int64_t c = 0;
-  for (; c + kColumns <= columns; c += kColumns)
-    dot_tile<T, kRows, kColumns>(a, stride, b + c, width, ahead, {out.data + c * out.column, out.row, out.column});
-  for (; c < columns; ++c) dot_tile<T, kRows, 1>(a, stride, b + c, width, ahead, {out.data + c * out.column, out.row, out.column});
+void dot_rows(const float* a, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
+  const int64_t tiles = columns / kColumns, rest = columns % kColumns;
+  auto from = [&](int64_t c) { return Placed{out.data + c * out.column, out.row, out.column}; };
+  for (int64_t t = 0; t < tiles; ++t) dot_tile<T, kRows, kColumns>(a, b + t * kColumns, width, ahead, from(t * kColumns));
+  for (int64_t c = columns - rest; c < columns; ++c) dot_tile<T, kRows, 1>(a, b + c, width, ahead, from(c));
 }
 
-// ahead > 0: b has that many entries more, and is read for the first time.
+// Rows b[c] have `width` values. ahead > 0: b has that many entries more, and is read for the first time.
 template <class T>
-void dot(const float* a, int64_t rows, int64_t stride, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
-  auto group = [&]<int kRows, int kColumns>() {
-    for (; rows >= kRows; rows -= kRows) {
-      dot_rows<T, kRows, kColumns>(a, stride, columns, b, width, ahead, out);
-      a += kRows * stride, out.data += kRows * out.row, ahead = 0;
+void dot(const Packed& a, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
+  for (int64_t r = 0, size; r < a.rows; r += size, ahead = 0) {
+    size = Packed::group(a.rows, r);
+    const float* group = a.data + r * a.width;
+    const Placed to{out.data + r * out.row, out.row, out.column};
+    if constexpr (Packed::kMost == 8) {
+      if (size == 8) dot_rows<T, 8, 3>(group, columns, b, width, ahead, to);
+      else if (size == 4) dot_rows<T, 4, 4>(group, columns, b, width, ahead, to);
+    } else if (size == 4) {
+      dot_rows<T, 4, 3>(group, columns, b, width, ahead, to);
     }
-  };
-  if constexpr (Lanes::kCount == 16) group.template operator()<8, 3>(), group.template operator()<4, 4>();
-  else group.template operator()<4, 3>();
-  group.template operator()<1, 8>();
+    if (size == 1) dot_rows<T, 1, 8>(group, columns, b, width, ahead, to);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 //   absorbed:  q~_h = Wk_hᵀ·q_h    s_j = q~_h·c_j·qk^-½    z_h = sum_j p_j·c_j    o_h = Wv_h·z_h        (identical algebra)
 //
 // kv_b: head after head, qk key rows, then v value rows. fp32 inside, softmax in fp32, o rounded once.
-// An empty set gives o = 0. Order of summation depends on the row's set alone, never on its company.
+// An empty set gives o = 0. Order of summation depends on the row's set alone, never on other sequences; but a default
+// variant may take the form by how many rows with dense sets (all of the past) the sequence itself brings: 16 or more
+// are a prompt, for which `expanded` is less work. `absorbed` and `expanded` by name depend on the set alone.
 // Tolerance: 5e-6 with f32 rows and pages, 5e-3 with bf16.
 namespace lathe {
 
