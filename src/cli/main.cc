@@ -12,6 +12,8 @@ namespace {
 using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
+    add_chat,
+    add_generate,
     add_logits,
     add_quantize,
     add_synth,
