@@ -50,6 +50,11 @@ struct Lanes {
     for (int i = 0; i < n; ++i) p[i] = part[i];
   }
 
+  // Kept in a register: GCC would rather load a value again for each use.
+  static V pinned(V v) {
+    asm("" : "+x"(v));
+    return v;
+  }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V max(V a, V b) { return _mm256_max_ps(a, b); }
   static V min(V a, V b) { return _mm256_min_ps(a, b); }

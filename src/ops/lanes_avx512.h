@@ -44,6 +44,11 @@ struct Lanes {
   static void store(float* p, V v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
   static void store(bf16* p, V v, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow(v)); }
 
+  // Kept in a register: GCC would rather load a value again for each use.
+  static V pinned(V v) {
+    asm("" : "+v"(v));
+    return v;
+  }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V max(V a, V b) { return _mm512_max_ps(a, b); }  // b where a is NaN
   static V min(V a, V b) { return _mm512_min_ps(a, b); }

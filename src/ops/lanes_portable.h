@@ -54,6 +54,7 @@ struct Lanes {
     for (int i = 0; i < n; ++i) p[i] = part[i];
   }
 
+  static V pinned(V v) { return v; }
   static V fma(V a, V b, V c) { return a * b + c; }
   static V max(V a, V b) { return a > b ? a : b; }
   static V min(V a, V b) { return a < b ? a : b; }
