@@ -36,6 +36,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   bench->require_subcommand(1);
   add_bench_machine(*bench, chosen);
   add_bench_ops(*bench, chosen);
+  add_bench_model(*bench, chosen);
   bench->footer(
       "Examples:\n"
       "  lathe bench machine\n"

@@ -20,5 +20,6 @@ Status report_rows(const BenchReporting& reporting, const std::vector<NumberRow>
 
 void add_bench_machine(CLI::App& bench, Chosen& chosen);
 void add_bench_ops(CLI::App& bench, Chosen& chosen);
+void add_bench_model(CLI::App& bench, Chosen& chosen);
 
 }  // namespace lathe

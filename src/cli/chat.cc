@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer_printer.h"
 #include "cli/command.h"
 #include "lathe/engine.h"
 
@@ -21,30 +22,6 @@ struct Options {
   float temperature = 0;
   std::string system;
   RunOptions run;
-};
-
-// Streams an answer; what stands before </think> is dimmed on a terminal.
-class AnswerPrinter {
- public:
-  explicit AnswerPrinter(bool colours) : colours_(colours) { dim(); }
-  void print(std::string_view piece) {
-    fmt::print("{}", piece);
-    if (piece.find("</think>") != std::string_view::npos) plain();
-    std::fflush(stdout);
-  }
-  ~AnswerPrinter() {
-    plain();
-    fmt::print("\n");
-  }
-
- private:
-  void dim() const {
-    if (colours_) fmt::print("\x1b[2m");
-  }
-  void plain() const {
-    if (colours_) fmt::print("\x1b[0m");
-  }
-  bool colours_;
 };
 
 Json answer_message(const ParsedOutput& out) {
@@ -77,7 +54,7 @@ Outcome run(const CLI::App& sub, const Options& o) {
     messages.push_back({{"role", "user"}, {"content", line}});
     LATHE_ASSIGN(const auto prompt, engine->chat_prompt(messages.dump(-1, ' ', false, Json::error_handler_t::replace)));
     Result<Generation> g = [&] {
-      AnswerPrinter printer(terminal);
+      AnswerPrinter printer(isatty(STDOUT_FILENO), /*thinking=*/true);
       return engine->generate(*prompt, sampling, [&](std::string_view piece) { return printer.print(piece), true; });
     }();
     if (!g.is_ok()) return g.status();

@@ -70,7 +70,9 @@ inline constexpr const char* kLookInside = "Look inside, make and convert";
 inline constexpr const char* kMeasure = "Prove and measure";
 
 void add_chat(CLI::App& app, Chosen& chosen);
+void add_eval(CLI::App& app, Chosen& chosen);
 void add_generate(CLI::App& app, Chosen& chosen);
+void add_inspect(CLI::App& app, Chosen& chosen);
 void add_logits(CLI::App& app, Chosen& chosen);
 void add_quantize(CLI::App& app, Chosen& chosen);
 void add_synth(CLI::App& app, Chosen& chosen);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer_printer.h"
 #include "cli/command.h"
 #include "lathe/engine.h"
 
@@ -51,17 +52,16 @@ Outcome run(const CLI::App& sub, const Options& o) {
   if (o.prompt.empty()) return invalid("--prompt is empty");
   LATHE_ASSIGN(const std::unique_ptr<Engine> engine, Engine::load(engine_options));
   LATHE_ASSIGN(const auto prompt, o.raw ? engine->raw_prompt(o.prompt, o.images) : engine->chat_prompt(message_of(o), o.images));
-  LATHE_ASSIGN(const Generation g, engine->generate(*prompt, sampling, [&](std::string_view piece) {
-    if (o.json) return true;
-    fmt::print("{}", piece);
-    std::fflush(stdout);
-    return true;
-  }));
   if (o.json) {
+    LATHE_ASSIGN(const Generation g, engine->generate(*prompt, sampling));
     print_json(g);
     return Status::ok();
   }
-  fmt::print("\n");
+  Result<Generation> result = [&] {
+    AnswerPrinter printer(isatty(STDOUT_FILENO), /*thinking=*/!o.raw);
+    return engine->generate(*prompt, sampling, [&](std::string_view piece) { return printer.print(piece), true; });
+  }();
+  LATHE_ASSIGN(const Generation g, std::move(result));
   if (isatty(STDERR_FILENO) && g.decode_seconds > 0)
     fmt::print(stderr, "[{} prompt tokens in {:.2f} s, {} generated, {:.1f} tokens/s]\n", g.prompt_tokens, g.prefill_seconds, g.tokens.size(),
                static_cast<double>(g.tokens.size()) / g.decode_seconds);

@@ -13,7 +13,9 @@ using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
     add_chat,
+    add_eval,
     add_generate,
+    add_inspect,
     add_logits,
     add_quantize,
     add_synth,

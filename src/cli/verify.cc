@@ -93,6 +93,7 @@ void add_verify(CLI::App& app, Chosen& chosen) {
   sub->group(kMeasure);
   sub->add_option("operators", command->verify.ops, "Operators by name or glob, such as 'kda_*'")->type_name("OP-GLOB")->capture_default_str();
   sub->add_flag("--long", command->verify.long_cases, "Also cases of real size, and errors against context length (minutes)");
+  sub->add_option("--seeds", command->verify.seeds, "Seeds of each small case")->check(CLI::Range(1, 1000))->capture_default_str();
   add_run_options(*sub, command->run);
   add_json_option(*sub, command->json);
   sub->footer(

@@ -88,7 +88,7 @@ class GreedyBatch {
     for (const Run& r : runs) LATHE_RETURN_IF_ERROR(memory_.reserve(r.sequence, memory_.position(r.sequence) + static_cast<int>(r.tokens.size()) + options_.drafts + 1));
     std::vector<int> position_before;
     for (const Run& r : runs) position_before.push_back(memory_.position(r.sequence));
-    LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, nullptr, pictures ? pictures->rows : Rows{}));
+    LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, options_.observer, pictures ? pictures->rows : Rows{}));
     LATHE_RETURN_IF_ERROR(read_output(runs, position_before, out));
     for (int i : order) LATHE_RETURN_IF_ERROR(take_result(flights_[i], runs[flights_[i].run], position_before[flights_[i].run]));
     if (speculative()) LATHE_RETURN_IF_ERROR(draft(order, runs, position_before));

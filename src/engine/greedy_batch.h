@@ -31,6 +31,7 @@ struct GreedyOptions {
   int step_rows = 2048;         // token rows a pass
   std::vector<int> stop_tokens;
   std::function<void(int done, int all)> progress;  // in ends
+  StepObserver* observer = nullptr;                 // of the text tower's passes
 };
 
 // Greedy generation for many jobs at once: continuous batching over the executor's slots, chunked prefill beside decode,

@@ -131,8 +131,6 @@ Status NewModelFolder::write_shard(const std::string& file, const std::vector<co
         if (status.is_ok()) status = writer.append(p.out, p.bytes);
     });
     LATHE_RETURN_IF_ERROR(status);
-    for (const Piece& p : next)
-      if (p.tensor->done && p.begin + p.count == p.tensor->rows()) p.tensor->done();
     for (const Piece& p : full) wrote_(p.bytes, p.tensor->name);
     full = std::move(next);
   }

@@ -19,7 +19,6 @@ struct TensorSource {
   // Rows (of the first dimension) [begin, begin + count) to `out`. Called by many threads at once, in any order; what it
   // writes depends on its arguments alone.
   std::function<void(int64_t begin, int64_t count, void* out)> fill;
-  std::function<void()> done;  // or none: called once all rows are made, for letting go of what they were made from
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   int64_t bytes() const;

@@ -13,7 +13,8 @@ class StepObserver {
   virtual void layer_done(int /*layer*/) {}
   // Residual streams after a layer, [rows, copies·hidden].
   virtual void streams(int /*layer*/, const Rows& /*rows*/) {}
-  // Token sets of a sparse layer: [rows·width] and [rows].
+  // Token sets that a layer's indexer chose, before anything attends to them: [rows·width] and [rows]. On a device that
+  // shares host memory an experiment may put other sets in their place.
   virtual void selection(int /*layer*/, Array<int32_t> /*selected*/, Array<int32_t> /*count*/, int /*width*/) {}
   // Routed experts: [rows·top_k] each.
   virtual void routing(int /*layer*/, Array<int32_t> /*chosen*/, Array<float> /*weight*/) {}

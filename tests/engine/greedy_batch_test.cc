@@ -39,7 +39,7 @@ TEST_P(GreedyBatchGolden, ContinuationsAreTheReferencesWithAndWithoutDrafts) {
     jobs.push_back({.beginning = ints(golden, fmt::format("prompt.{}", i)), .pictures = nullptr, .ends = {{}}, .max_tokens = static_cast<int>(expected.back().size())});
   }
   for (int step_rows : {2048, 40}) {
-    const auto answers = generate_greedy(*e.executor, jobs, {.drafts = drafts, .step_rows = step_rows, .stop_tokens = {}, .progress = {}});
+    const auto answers = generate_greedy(*e.executor, jobs, {.drafts = drafts, .step_rows = step_rows, .stop_tokens = {}, .progress = {}, .observer = nullptr});
     ASSERT_TRUE(answers.is_ok()) << answers.status().message();
     for (size_t i = 0; i < jobs.size(); ++i) {
       EXPECT_EQ(answers.value()[i][0].tokens, expected[i]) << name << " prompt " << i << " drafts " << drafts << " rows a step " << step_rows;
@@ -68,7 +68,7 @@ TEST(GreedyBatch, EndsOfOneBeginningAnswerAsIfEachWereWhole) {
         prompt.insert(prompt.end(), end.begin(), end.end());
         whole.push_back({.beginning = prompt, .pictures = nullptr, .ends = {{}}, .max_tokens = 12});
       }
-      const GreedyOptions options{.drafts = drafts, .step_rows = 50, .stop_tokens = {}, .progress = {}};
+      const GreedyOptions options{.drafts = drafts, .step_rows = 50, .stop_tokens = {}, .progress = {}, .observer = nullptr};
       const auto apart = generate_greedy(*e.executor, whole, options);
       const auto forked = generate_greedy(*e.executor, {{.beginning = beginning, .pictures = nullptr, .ends = ends, .max_tokens = 12}}, options);
       ASSERT_TRUE(apart.is_ok() && forked.is_ok()) << forked.status().message();
@@ -82,7 +82,7 @@ TEST(GreedyBatch, StopsAtAStopTokenAndSaysSo) {
   Engine e(fixture("models/tiny"), 2, 10);
   const int stop = expected[7];
   const auto answers = generate_greedy(*e.executor, {{.beginning = ints(golden, "prompt.1"), .pictures = nullptr, .ends = {{}}, .max_tokens = 64}},
-                                       {.drafts = 3, .step_rows = 512, .stop_tokens = {stop}, .progress = {}});
+                                       {.drafts = 3, .step_rows = 512, .stop_tokens = {stop}, .progress = {}, .observer = nullptr});
   ASSERT_TRUE(answers.is_ok());
   const GreedyAnswer& a = answers.value()[0][0];
   EXPECT_TRUE(a.stopped);

@@ -141,9 +141,9 @@ class Quantizer {
         if (std::isnan(scale)) tally->not_finite = true;
         use(r - begin, row, std::isnan(scale) ? 1 : scale);
       }
+      // What has been read of the mapped input would stay in memory otherwise.
+      forget_mapped(w.at(begin), count * w.in * dtype_bytes(w.dtype));
     };
-    // The mapped input would otherwise stay in memory as far as it has been read.
-    auto forget = [w = m.rows] { forget_mapped(w.data, w.out * w.in * dtype_bytes(w.dtype)); };
     list.push_back({m.name, stored, {m.rows.out, m.rows.in}, [=](int64_t begin, int64_t count, void* out) {
       double error = 0, all = 0;
       each_row(begin, count, [&](int64_t r, const std::vector<float>& row, float scale) {
@@ -153,17 +153,18 @@ class Quantizer {
         for (float x : row) all += double{x} * x;
       });
       tally->error += error, tally->all += all;
-    }, forget});
+    }});
     list.push_back({m.name + "_scale", DType::kF32, {m.rows.out, 1}, [=](int64_t begin, int64_t count, void* out) {
       each_row(begin, count, [&](int64_t r, const std::vector<float>&, float scale) { static_cast<float*>(out)[r] = scale; });
-    }, forget});
+    }});
   }
 
   static TensorSource copy_of(const std::string& name, const TensorSpan& span) {
-    TensorSource source{name, span.dtype, span.shape, {}, [span] { forget_mapped(span.data, span.bytes); }};
+    TensorSource source{name, span.dtype, span.shape, {}};
     const int64_t row_bytes = span.bytes / std::max(source.rows(), int64_t{1});
     source.fill = [data = static_cast<const char*>(span.data), row_bytes](int64_t begin, int64_t count, void* out) {
       std::memcpy(out, data + begin * row_bytes, count * row_bytes);
+      forget_mapped(data + begin * row_bytes, count * row_bytes);
     };
     return source;
   }

@@ -51,6 +51,7 @@ Status sparse_mixer(const Step& step, OpContext& op, const TextConfig& c, const 
                          .heads = c.index_heads, .dim = c.index_dim, .kpool = c.kpool, .top_k = c.index_top_k,
                          .page_tokens = step.memory.shape().page_tokens, .tail = c.always_tail};
     LATHE_RETURN_IF_ERROR(index_select(op, args));
+    if (step.observer) step.observer->selection(op.address.layer, selection.selected, selection.count, selection.width);
   }
   LATHE_ASSIGN(const Rows all_latents, fresh_rows(step, op, latent));
   const Rows heads_out = fresh(int64_t{c.heads} * c.v);

@@ -86,7 +86,7 @@ std::vector<TensorSource> random_tensors(const Config& config, WeightFormat form
   for (size_t i = 0; i < list.size(); ++i) {
     const TensorInfo& t = list[i];
     const RandomTensor tensor(t, seed);
-    TensorSource source{t.name, t.dtype, t.shape, {}, {}};
+    TensorSource source{t.name, t.dtype, t.shape, {}};
     if (t.block_in && !t.scale)
       source.fill = [tensor, scale = RandomTensor(list[i + 1], seed)](int64_t begin, int64_t count, void* out) {
         tensor.fill_scaled(begin, count, scale, out);

@@ -102,7 +102,6 @@ class ForwardPass {
     if (w.kda) LATHE_RETURN_IF_ERROR(kda_mixer(step_, op_, *w.kda, tower_.partition_, kda_layer_, u_, y_));
     else LATHE_RETURN_IF_ERROR(sparse_mixer(step_, op_, c_, *w.sparse, sparse_layer_, u_, selection_, y_));
     if (step_.observer) step_.observer->layer_done(l);
-    if (step_.observer && w.sparse) step_.observer->selection(l, selection_.selected, selection_.count, selection_.width);
     count_layer(l);
     LATHE_RETURN_IF_ERROR(boundary(w.feed_forward_site, false));
     return feed_forward(step_, op_, c_, w.feed_forward, l, u_, y_);
