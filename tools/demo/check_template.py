@@ -8,7 +8,7 @@ import jinja2
 
 import mix
 from item import pieces
-from tokenizer import ADDED, BASE_VOCAB, ID
+from tokenizer import ADDED, BASE_VOCAB
 
 
 def rendered(item):

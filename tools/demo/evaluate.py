@@ -13,9 +13,8 @@ import torch
 import checkpoint
 import heldout
 import norms
-import mix
 import scenes
-from item import Item, encode
+from item import encode
 from layout import Layout
 from tokenizer import Tokenizer
 from vision import patches
@@ -158,7 +157,8 @@ def main():
     norms.FAKE = args.fake
     table = evaluate(Judge(args.folder, device, args.choose), args.seed, args.tasks and args.tasks.split(","), args.limit, args.wrong)
     for name, row in table.items():
-        print(f"{name:14s} {row['right']:4d} of {row['of']:4d}  {row['percent']:5.1f} %  ({row['interval'][0]} to {row['interval'][1]})  drafted {row['drafted']}")
+        low, high = row["interval"]
+        print(f"{name:15s} {row['right']:4d} of {row['of']:4d}  {row['percent']:5.1f} %  ({low} to {high})  drafted {row['drafted']}")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump(dict(choose=args.choose, fake=args.fake, seed=args.seed, tasks=table), f, indent=1)

@@ -20,15 +20,15 @@ import json
 import random
 
 import scenes
-from item import CLIP_FPS, Item, encode, user
+from item import CLIP_FPS
 from tasks import about, copying, fill, memory, pictures, recall, stories, sums, tools
-from tokenizer import Tokenizer
 
 SHORT = (("stories", lambda r: stories.make(r, turns=1), 300), ("arithmetic", lambda r: sums.arithmetic(r, held=True, turns=1), 250),
          ("sorting", sums.sorting, 120), ("counting", sums.counting, 120), ("copying", copying.make, 200), ("tools", tools.make, 250),
          ("json", fill.make, 200), ("memory", memory.make, 150), ("lathe", lambda r: about.make(r, turns=1, known=0.75), 100),
          ("pictures", lambda r: pictures.make(r, turns=1), 250), ("clips", lambda r: pictures.clip(r, turns=1), 80))
-HARD = (("stories-hard", lambda r: stories.make(r, turns=1, steps=(24, 36), most=8), 100), ("arithmetic-hard", lambda r: sums.arithmetic(r, turns=1, digits=(4, 5)), 100),
+HARD = (("stories-hard", lambda r: stories.make(r, turns=1, steps=(24, 36), most=8), 100),
+        ("arithmetic-hard", lambda r: sums.arithmetic(r, turns=1, digits=(4, 5)), 100),
         ("sorting-hard", lambda r: sums.sorting(r, length=(11, 14)), 100), ("copying-hard", lambda r: copying.make(r, shortest=700, longest=1500), 40))
 RECALL = ((1024, 6, 25), (4096, 6, 50), (16384, 4, 50), (65536, 1, 48), (131072, 1, 48))     # tokens, contexts, questions each
 
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     png = lambda s: base64.b64encode(scenes.to_png(s)).decode()
-    with gzip.GzipFile(args.out, "wb", mtime=0) as f:
+    with open(args.out, "wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as f:
         for n, (task, item, head, asks, context, quick) in enumerate(draw(args.seed)):
             line = {"id": f"{task}-{n}", "task": task, "messages": [media(m, png) for m in item.messages[:head]]}
             if item.tools:

@@ -2,8 +2,6 @@
 
 Streams are [N, 4, H] in the model dtype. The Sinkhorn runs as one Triton kernel on a GPU (forward and backward);
 in plain torch otherwise."""
-import os
-
 import torch
 import torch.nn.functional as F
 
@@ -123,6 +121,6 @@ if triton is not None:
 
 def sinkhorn(logits, iters, eps):
     """[N, 4, 4] fp32 logits -> nearly doubly stochastic matrices, columns normalised last."""
-    if triton is not None and logits.is_cuda and logits.shape[-1] == 4 and "DEMO_PLAIN_SINKHORN" not in os.environ:
+    if triton is not None and logits.is_cuda and logits.shape[-1] == 4:
         return _Sinkhorn.apply(logits, iters, eps)
     return sinkhorn_plain(logits, iters, eps)

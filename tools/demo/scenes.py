@@ -45,7 +45,6 @@ def draw(tables, xp=np):
         greater = xp.maximum
         grid = xp.arange(SIZE, dtype=xp.float32, device=tables.device) + 0.5
     px, py = grid[None, None, :], grid[None, :, None]
-    n = tables.shape[0]
     image = tables[:, 0, None, None, :3] + (px * 0 + py * 0)[..., None]
     for s in range(1, 1 + SLOTS):
         kind, x, y, r = (tables[:, s, i][:, None, None] for i in range(4))

@@ -4,7 +4,7 @@ A family is something that can be asked for: names a tool may have, what its des
 (names they may have, type, values), and how people ask. Names are drawn anew for every conversation, so that
 the schema has to be read."""
 from item import Item, assistant, user
-from words import (ADJECTIVES, CITIES, COLOURS, DAYS, FOODS, INSTRUMENTS, JOBS, NAMES, NOUNS, OBJECTS, PLACES,
+from words import (ADJECTIVES, COLOURS, DAYS, FOODS, INSTRUMENTS, JOBS, NOUNS, OBJECTS, PLACES,
                    SPORTS, city, name)
 
 NO_TOOL = "I have no tool for that."
@@ -126,8 +126,8 @@ class Tool:
 
     def schema(self, rng):
         props = {}
-        for name, kind, _ in self.params:
-            props[name] = {"type": kind} if kind != L else {"type": L, "items": {"type": S}}
+        for key, kind, _ in self.params:
+            props[key] = {"type": kind} if kind != L else {"type": L, "items": {"type": S}}
         fn = {"name": self.name, "description": self.about,
               "parameters": {"type": "object", "properties": props, "required": [p[0] for p in self.params]}}
         return {"type": "function", "function": fn}
