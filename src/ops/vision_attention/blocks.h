@@ -1,65 +1,57 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <limits>
+#include <vector>
 
-#include "ops/row_floats.h"
 #include "ops/vision_attention/head_rotation.h"
 
-// The blocked algorithm, compiled once a file for the vector unit that file stands for; in an anonymous namespace, so
-// that no two files share an instantiation.
+// The blocked algorithm over a file's Lanes (ops/lanes_*.h, which it includes first).
 //
 // A unit of work is one head of one segment. Its keys are normed, rotated and packed once, [panel][step][key of panel],
 // its values as [step][channel]. A step is what a product instruction takes in depth: one float, or a pair of bf16.
-// Then a task takes kQueryBlock queries of a unit over blocks of kKeyBlock keys, with a running maximum and sum a row.
-// Keys are cut from the segment's start and queries don't see each other: a row's bits depend on its own segment alone.
-//
-// Machine brings: Step, kDepth (values a step), kLanes, kRows x kVectors accumulators, Vector and StepVector, load,
-// store, load_steps, broadcast, dot(sum, a, b) and step(first, second).
+// Then a task takes kQueryBlock queries of a unit over blocks of kKeyBlock keys, which stay in L1 while the queries
+// pass over them, with a running maximum and sum a row. Keys are cut from the segment's start and queries don't see
+// each other: a row's bits depend on its own segment alone.
 
 namespace lathe {
 namespace {
 
-// f32 keys and values of 64 channels: 128 KB a block, which stays in L2 while a task's queries pass over it.
-constexpr int kKeyBlock = 256;
 // Packed at a time, so that scratch doesn't grow with the number of segments; a single unit may be larger.
 constexpr int64_t kWaveBytes = 16 << 20;
+constexpr int64_t kPackTaskKeys = 256;
 constexpr int kMaxCoordinate = 65535;
-constexpr int kSumLanes = 16;
 
 inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-// x = exp(x), to 2 units in the last place; 0 below -87, NaN stays. A plain loop: the compiler makes vectors of it.
-inline void exponentials(float* x, int count) {
-  for (int i = 0; i < count; ++i) {
-    const float clamped = x[i] < -87.0f ? -87.0f : x[i];
-    const float shifted = clamped * 1.44269504f + 12582912.0f;  // + 1.5·2^23: the integer part lands in the low bits
-    const float n = shifted - 12582912.0f;
-    const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    const uint32_t scale = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
-    x[i] = x[i] < -87.0f ? 0.0f : p * std::bit_cast<float>(scale);
-  }
-}
+// A machine whose steps are floats. Others bring the same members.
+template <int kRowsOfTile, int kVectorsOfTile>
+struct FloatSteps {
+  using Step = float;
+  using StepVector = Lanes::V;
+  static constexpr int kDepth = 1;                                      // values a step
+  static constexpr int kRows = kRowsOfTile, kVectors = kVectorsOfTile;  // accumulators of a tile of products
 
-// c[kRows][kVectors lanes] (+)= a[kRows][steps]·b[steps][lanes].
-template <class Machine, int kVectors, bool kAdd>
+  static StepVector load_steps(const Step* p) { return Lanes::load(p); }
+  static StepVector broadcast(Step x) { return Lanes::set(x); }
+  static Lanes::V dot(Lanes::V sum, StepVector a, StepVector b) { return Lanes::fma(a, b, sum); }
+  // kDepth values, `distance` apart.
+  static Step step(const float* x, int64_t /*distance*/) { return *x; }
+  // kCount values in a row, to as many steps as they are.
+  static void store_steps(Step* p, Lanes::V v) { Lanes::store(p, v); }
+};
+
+// c[kRows][kVectors vectors] = a[kRows][steps]·b[steps][kVectors vectors], plus c·keep[row] if kKeep.
+template <class Machine, int kVectors, bool kKeep>
 void multiply(const typename Machine::Step* a, int64_t a_stride, const typename Machine::Step* b, int64_t b_stride,
-              int64_t steps, float* c, int64_t c_stride) {
-  constexpr int kRows = Machine::kRows, kLanes = Machine::kLanes;
-  typename Machine::Vector sum[kRows][kVectors];
+              int64_t steps, float* c, int64_t c_stride, const float* keep) {
+  constexpr int kRows = Machine::kRows, kLanes = Lanes::kCount;
+  Lanes::V sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
-      sum[r][v] = kAdd ? Machine::load(c + r * c_stride + v * kLanes) : typename Machine::Vector{};
+      sum[r][v] = kKeep ? Lanes::load(c + r * c_stride + v * kLanes) * Lanes::set(keep[r]) : Lanes::zero();
   for (int64_t k = 0; k < steps; ++k) {
     typename Machine::StepVector column[kVectors];
 #pragma GCC unroll 8
@@ -74,7 +66,7 @@ void multiply(const typename Machine::Step* a, int64_t a_stride, const typename 
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) Machine::store(c + r * c_stride + v * kLanes, sum[r][v]);
+    for (int v = 0; v < kVectors; ++v) Lanes::store(c + r * c_stride + v * kLanes, sum[r][v]);
 }
 
 template <class Machine>
@@ -84,8 +76,10 @@ class Attention {
       : ctx_(ctx),
         args_(args),
         angles_(args, largest_coordinate),
-        steps_(round_up(args.dim, kDepth) / kDepth),
         channels_(round_up(args.dim, kLanes)),
+        steps_(channels_ / kDepth),
+        q_norm_(padded_weight(args.q_norm, channels_)),
+        k_norm_(padded_weight(args.k_norm, channels_)),
         spaces_(ctx.pool->threads(), Space(steps_, channels_)) {}
 
   void run() {
@@ -95,10 +89,11 @@ class Attention {
 
  private:
   using Step = typename Machine::Step;
-  static constexpr int kDepth = Machine::kDepth, kLanes = Machine::kLanes, kRows = Machine::kRows;
+  static constexpr int kDepth = Machine::kDepth, kLanes = Lanes::kCount, kRows = Machine::kRows;
   static constexpr int kPanel = kLanes * Machine::kVectors;  // keys
+  static constexpr int kKeyBlock = 64 * kDepth;              // of 64 channels: 16 KB of keys, as much of values
   static constexpr int kQueryBlock = 16 * kRows;
-  static_assert(kKeyBlock % kPanel == 0 && kPanel % kDepth == 0 && kPanel % kSumLanes == 0);
+  static_assert(kKeyBlock % kPanel == 0 && kPackTaskKeys % kPanel == 0 && kPanel % kDepth == 0);
 
   struct Unit {
     int64_t first_patch, patches;
@@ -113,16 +108,17 @@ class Attention {
         : queries(kQueryBlock * steps),
           out(kQueryBlock * channels),
           top(kQueryBlock),
-          total(kQueryBlock),
+          total(kQueryBlock * kLanes),
           scores(kRows * kKeyBlock),
           weights(kRows * kKeyBlock / kDepth),
-          heads(kPanel * steps * kDepth) {}
-    std::vector<Step> queries;      // [kQueryBlock, steps]
-    std::vector<float> out;         // [kQueryBlock, channels]
-    std::vector<float> top, total;  // [kQueryBlock], of the scores so far
-    std::vector<float> scores;      // [kRows, kKeyBlock]
-    std::vector<Step> weights;      // the same, as the second product wants it
-    std::vector<float> heads;       // [kPanel, steps·kDepth]
+          heads(kPanel * channels) {}
+    std::vector<Step> queries;  // [kQueryBlock, steps]
+    std::vector<float> out;     // [kQueryBlock, channels]
+    std::vector<float> top;     // [kQueryBlock]: the greatest score so far
+    std::vector<float> total;   // [kQueryBlock, kLanes]: the sum of weights so far, by lane
+    std::vector<float> scores;  // [kRows, kKeyBlock]
+    std::vector<Step> weights;  // exp(score - top), as the second product wants them
+    std::vector<float> heads;   // [kPanel, channels]
   };
 
   // Packs and attends as many units as kWaveBytes hold, at least one; returns the next.
@@ -137,7 +133,7 @@ class Attention {
       if (steps && (steps + more) * static_cast<int64_t>(sizeof(Step)) > kWaveBytes) break;
       wave.push_back({begin, patches, static_cast<int>(unit % args_.heads), pack_tasks, query_tasks, nullptr, nullptr});
       steps += more;
-      pack_tasks += (patches + kKeyBlock - 1) / kKeyBlock;
+      pack_tasks += (patches + kPackTaskKeys - 1) / kPackTaskKeys;
       query_tasks += (patches + kQueryBlock - 1) / kQueryBlock;
     }
     ArenaScope scope(*ctx_.scratch);
@@ -149,7 +145,7 @@ class Attention {
     }
     ctx_.pool->run(pack_tasks, [&](int64_t task, int worker) {
       const Unit& u = owner(wave, task, &Unit::first_pack_task);
-      pack(u, (task - u.first_pack_task) * kKeyBlock, spaces_[worker]);
+      pack(u, (task - u.first_pack_task) * kPackTaskKeys, spaces_[worker]);
     });
     ctx_.pool->run(query_tasks, [&](int64_t task, int worker) {
       const Unit& u = owner(wave, task, &Unit::first_query_task);
@@ -166,32 +162,61 @@ class Attention {
   int64_t key_steps(int64_t patches) const { return round_up(patches, kPanel) * steps_; }
   int64_t value_steps(int64_t patches) const { return round_up(patches, kPanel) / kDepth * channels_; }
 
-  // part 0: q, 1: k, 2: v
+  // part 0: q, 1: k, 2: v. Zeroes from D up to `channels`.
   void read_head(const Unit& u, int64_t patch, int part, float* x) const {
     const int64_t column = (int64_t{part} * args_.heads + u.head) * args_.dim;
-    read_floats(args_.qkv.columns(column, args_.dim).at(u.first_patch + patch), args_.qkv.dtype, args_.dim, x);
+    const int64_t at = (u.first_patch + patch) * args_.qkv.stride + column;
+    if (args_.qkv.dtype == DType::kF32)
+      read_values(static_cast<const float*>(args_.qkv.data) + at, x);
+    else
+      read_values(static_cast<const bf16*>(args_.qkv.data) + at, x);
   }
 
-  // Keys [first, first + kKeyBlock) of a unit and their values; zeroes behind its end, up to a whole panel.
+  // A head's rows lie pages apart, where no hardware prefetcher follows: ask for the one four patches on.
+  template <class T>
+  void read_values(const T* from, float* to) const {
+    for (int line = 0; line < args_.dim; line += 64 / static_cast<int>(sizeof(T)))
+      __builtin_prefetch(from + 4 * args_.qkv.stride + line);
+    int i = 0;
+    for (; i + kLanes <= args_.dim; i += kLanes) Lanes::store(to + i, Lanes::load(from + i));
+    if (i < args_.dim) Lanes::store(to + i, Lanes::load(from + i, args_.dim - i));
+  }
+
+  void write_head(const Unit& u, int64_t patch, const float* x) const {
+    const int64_t at = (u.first_patch + patch) * args_.out.stride + int64_t{u.head} * args_.dim;
+    if (args_.out.dtype == DType::kF32)
+      write_values(x, static_cast<float*>(args_.out.data) + at);
+    else
+      write_values(x, static_cast<bf16*>(args_.out.data) + at);
+  }
+
+  template <class T>
+  void write_values(const float* from, T* to) const {
+    int i = 0;
+    for (; i + kLanes <= args_.dim; i += kLanes) Lanes::store(to + i, Lanes::load(from + i));
+    if (i < args_.dim) Lanes::store(to + i, Lanes::load(from + i), args_.dim - i);
+  }
+
+  // Keys [first, first + kPackTaskKeys) of a unit and their values; zeroes behind its end, up to a whole panel.
   void pack(const Unit& u, int64_t first, Space& space) const {
-    const int64_t end = std::min(first + kKeyBlock, round_up(u.patches, kPanel));
-    const int64_t width = steps_ * kDepth;
+    const int64_t end = std::min(first + kPackTaskKeys, round_up(u.patches, kPanel));
     float* heads = space.heads.data();
     for (int64_t panel = first; panel < end; panel += kPanel) {
-      std::fill(space.heads.begin(), space.heads.end(), 0.0f);
-      for (int64_t k = 0; k < kPanel && panel + k < u.patches; ++k) {
-        read_head(u, panel + k, 1, heads + k * width);
-        norm_and_rotate(args_, angles_, u.first_patch + panel + k, args_.k_norm.data, heads + k * width);
+      const int64_t count = std::min<int64_t>(kPanel, u.patches - panel);
+      std::fill(heads + count * channels_, heads + kPanel * channels_, 0.0f);
+      for (int64_t k = 0; k < count; ++k) {
+        read_head(u, panel + k, 1, heads + k * channels_);
+        norm_and_rotate(args_, angles_, u.first_patch + panel + k, k_norm_.data(), heads + k * channels_);
       }
       Step* keys = u.keys + panel * steps_;
       for (int64_t s = 0; s < steps_; ++s)
-        for (int64_t k = 0; k < kPanel; ++k) keys[s * kPanel + k] = Machine::step(heads + k * width + s * kDepth, 1);
-      std::fill(space.heads.begin(), space.heads.end(), 0.0f);
-      for (int64_t k = 0; k < kPanel && panel + k < u.patches; ++k) read_head(u, panel + k, 2, heads + k * width);
+        for (int64_t k = 0; k < kPanel; ++k)
+          keys[s * kPanel + k] = Machine::step(heads + k * channels_ + s * kDepth, 1);
+      for (int64_t k = 0; k < count; ++k) read_head(u, panel + k, 2, heads + k * channels_);
       Step* values = u.values + panel / kDepth * channels_;
       for (int64_t s = 0; s < kPanel / kDepth; ++s)
         for (int64_t c = 0; c < channels_; ++c)
-          values[s * channels_ + c] = c < width ? Machine::step(heads + s * kDepth * width + c, width) : Step{};
+          values[s * channels_ + c] = Machine::step(heads + s * kDepth * channels_ + c, channels_);
     }
   }
 
@@ -207,105 +232,102 @@ class Attention {
         attend_block(u, key, std::min<int64_t>(kKeyBlock, padded - key), r, space);
     for (int64_t r = 0; r < rows; ++r) {
       float* out = &space.out[r * channels_];
-      for (int i = 0; i < args_.dim; ++i) out[i] /= space.total[r];
-      write_row(args_.out.columns(int64_t{u.head} * args_.dim, args_.dim), u.first_patch + first + r, out);
+      const Lanes::V total = Lanes::set(Lanes::sum(Lanes::load(&space.total[r * kLanes])));
+      for (int64_t c = 0; c < channels_; c += kLanes) Lanes::store(out + c, Lanes::load(out + c) / total);
+      write_head(u, first + r, out);
     }
   }
 
   void load_queries(const Unit& u, int64_t first, int64_t rows, Space& space) const {
-    std::fill(space.queries.begin(), space.queries.end(), Step{});
-    std::fill(space.heads.begin(), space.heads.end(), 0.0f);
+    float* x = space.heads.data();
     for (int64_t r = 0; r < rows; ++r) {
-      float* x = space.heads.data();
       read_head(u, first + r, 0, x);
-      norm_and_rotate(args_, angles_, u.first_patch + first + r, args_.q_norm.data, x);
-      for (int64_t s = 0; s < steps_; ++s) space.queries[r * steps_ + s] = Machine::step(x + s * kDepth, 1);
+      norm_and_rotate(args_, angles_, u.first_patch + first + r, q_norm_.data(), x);
+      for (int64_t c = 0; c < channels_; c += kLanes)
+        Machine::store_steps(&space.queries[r * steps_ + c / kDepth], Lanes::load(x + c));
     }
+    // Rows that only fill up the last tile.
+    std::fill(space.queries.begin() + rows * steps_, space.queries.end(), Step{});
   }
 
   // kRows queries from `row` on against `keys` keys from `key` on.
   void attend_block(const Unit& u, int64_t key, int64_t keys, int64_t row, Space& space) const {
-    float* scores = space.scores.data();
     for (int64_t k = 0; k < keys; k += kPanel)
       multiply<Machine, Machine::kVectors, false>(&space.queries[row * steps_], steps_, u.keys + (key + k) * steps_,
-                                                  kPanel, steps_, scores + k, kKeyBlock);
+                                                  kPanel, steps_, &space.scores[k], kKeyBlock, nullptr);
     const int64_t beyond = std::min(keys, u.patches - key);
-    for (int r = 0; r < kRows; ++r) {
-      std::fill(scores + r * kKeyBlock + beyond, scores + r * kKeyBlock + keys,
-                -std::numeric_limits<float>::infinity());
-      soften(row + r, scores + r * kKeyBlock, static_cast<int>(keys), space);
-      for (int64_t s = 0; s < keys / kDepth; ++s)
-        space.weights[r * (kKeyBlock / kDepth) + s] = Machine::step(scores + r * kKeyBlock + s * kDepth, 1);
-    }
+    if (beyond < keys)
+      for (int r = 0; r < kRows; ++r)
+        std::fill_n(&space.scores[r * kKeyBlock + beyond], keys - beyond, -std::numeric_limits<float>::infinity());
+    float keep[kLanes];
+    soften(row, static_cast<int>(keys), keep, space);
     const Step* values = u.values + key / kDepth * channels_;
     for (int64_t c = 0; c < channels_; c += kPanel)
       add_values<Machine::kVectors>(values + c, keys / kDepth, (channels_ - c) / kLanes,
-                                    &space.out[row * channels_ + c], space);
+                                    &space.out[row * channels_ + c], keep, space);
   }
 
-  // Scores of one row to weights; what the row has gathered so far is scaled to the new maximum.
-  void soften(int64_t row, float* scores, int keys, Space& space) const {
+  // Scores of kRows rows to weights. keep[r] is what a greater maximum leaves of what a row has gathered so far.
+  void soften(int64_t row, int keys, float* keep, Space& space) const {
+    static_assert(kRows <= kLanes);
     const float scale = 1 / std::sqrt(static_cast<float>(args_.dim));
-    float lanes[kSumLanes];
-    std::fill(lanes, lanes + kSumLanes, space.top[row]);
-    for (int k = 0; k < keys; k += kSumLanes)
-      for (int j = 0; j < kSumLanes; ++j) {
-        scores[k + j] *= scale;
-        lanes[j] = scores[k + j] > lanes[j] ? scores[k + j] : lanes[j];
-      }
-    const float top = *std::max_element(lanes, lanes + kSumLanes);
-    for (int k = 0; k < keys; ++k) scores[k] -= top;
-    exponentials(scores, keys);
-    std::fill(lanes, lanes + kSumLanes, 0.0f);
-    for (int k = 0; k < keys; k += kSumLanes)
-      for (int j = 0; j < kSumLanes; ++j) lanes[j] += scores[k + j];
-    if (top != space.top[row]) {
-      float shrink = space.top[row] - top;
-      exponentials(&shrink, 1);
-      for (int64_t c = 0; c < channels_; ++c) space.out[row * channels_ + c] *= shrink;
-      space.total[row] *= shrink;
-      space.top[row] = top;
+    float top[kLanes] = {}, less[kLanes] = {};
+    for (int r = 0; r < kRows; ++r) {
+      const float* scores = &space.scores[r * kKeyBlock];
+      Lanes::V greatest = Lanes::load(scores);
+      for (int k = kLanes; k < keys; k += kLanes) greatest = Lanes::max(Lanes::load(scores + k), greatest);
+      top[r] = std::max(space.top[row + r], Lanes::largest(greatest) * scale);
+      less[r] = space.top[row + r] - top[r];
+      space.top[row + r] = top[r];
     }
-    float sum = 0;
-    for (float x : lanes) sum += x;
-    space.total[row] += sum;
+    Lanes::store(keep, Lanes::exp(Lanes::load(less)));  // all rows at once: one chain of latencies, no branch
+    for (int r = 0; r < kRows; ++r) {
+      const float* scores = &space.scores[r * kKeyBlock];
+      Step* weights = &space.weights[r * (kKeyBlock / kDepth)];
+      float* total = &space.total[(row + r) * kLanes];
+      Lanes::V sum = Lanes::load(total) * Lanes::set(keep[r]);
+      for (int k = 0; k < keys; k += kLanes) {
+        const Lanes::V weight = Lanes::exp(Lanes::fma(Lanes::load(scores + k), Lanes::set(scale), Lanes::set(-top[r])));
+        sum = sum + weight;
+        Machine::store_steps(weights + k / kDepth, weight);
+      }
+      Lanes::store(total, sum);
+    }
   }
 
   // At most kVectors vectors of channels, as many as are left.
   template <int kVectors>
-  void add_values(const Step* values, int64_t steps, int64_t vectors_left, float* out, const Space& space) const {
+  void add_values(const Step* values, int64_t steps, int64_t vectors_left, float* out, const float* keep,
+                  const Space& space) const {
     if constexpr (kVectors > 1)
-      if (vectors_left < kVectors) return add_values<kVectors - 1>(values, steps, vectors_left, out, space);
+      if (vectors_left < kVectors) return add_values<kVectors - 1>(values, steps, vectors_left, out, keep, space);
     multiply<Machine, kVectors, true>(space.weights.data(), kKeyBlock / kDepth, values, channels_, steps, out,
-                                      channels_);
+                                      channels_, keep);
   }
 
   OpContext& ctx_;
   const VisionAttentionArgs& args_;
   AngleTable angles_;
-  int64_t steps_, channels_;  // of a head
+  int64_t channels_, steps_;  // of a head, filled up to whole vectors
+  std::vector<float> q_norm_, k_norm_;
   std::vector<Space> spaces_;
 };
 
-// What the algorithm reads as positions must be positions.
-inline Status attend_all(Status (*attention)(OpContext&, const VisionAttentionArgs&, int), OpContext& ctx,
-                         const VisionAttentionArgs& args) {
+template <class Machine>
+Status attend_on(OpContext& ctx, const VisionAttentionArgs& args) {
+  // What the algorithm reads as positions must be positions.
   int largest = 0;
   for (int64_t p = 0; p < args.qkv.rows; ++p) {
-    if (std::min(args.row[p], args.col[p]) < 0 || std::max(args.row[p], args.col[p]) > kMaxCoordinate)
-      return invalid("patch {} is at ({}, {}); 0 to {} is possible", p, args.row[p], args.col[p], kMaxCoordinate);
-    largest = std::max({largest, args.row[p], args.col[p]});
+    const int row = args.row[p], col = args.col[p];
+    if (row < 0 || col < 0 || row > kMaxCoordinate || col > kMaxCoordinate)
+      return invalid("patch {} is at ({}, {}); 0 to {} is possible", p, row, col, kMaxCoordinate);
+    largest = std::max({largest, row, col});
   }
   const Array<const int32_t>& start = args.segment_start;
   for (int64_t s = 0; s + 1 < start.count; ++s)
     if (start[s] > start[s + 1]) return invalid("segment {} runs from {} to {}", s, start[s], start[s + 1]);
   if (start[0] != 0 || start[start.count - 1] != args.qkv.rows)
     return invalid("segments cover patches {} to {} of {}", start[0], start[start.count - 1], args.qkv.rows);
-  return attention(ctx, args, largest);
-}
-
-template <class Machine>
-Status attend_on(OpContext& ctx, const VisionAttentionArgs& args, int largest) {
   Attention<Machine>(ctx, args, largest).run();
   return Status::ok();
 }

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "ops/vision_attention/vision_attention.h"
 
-// What happens to one head of q or k before attention. Compiled once a file that includes it, each for the vector unit
-// the file stands for: all of it is in an anonymous namespace, so that no two files share an instantiation.
+// What happens to one head of q or k before attention, over a file's Lanes (ops/lanes_*.h, which it includes first).
 
 namespace lathe {
 namespace {
@@ -32,35 +32,37 @@ class AngleTable {
   std::vector<float> cos_, sin_;
 };
 
-inline void round_to(DType dtype, float* x, int count) {
-  if (dtype == DType::kBF16)
-    for (int i = 0; i < count; ++i) x[i] = round_bf16(x[i]);
+// A head norm's weight, with zeroes up to whole vectors.
+inline std::vector<float> padded_weight(const Array<const float>& weight, int64_t width) {
+  std::vector<float> padded(width);
+  std::copy(weight.data, weight.data + weight.count, padded.begin());
+  return padded;
 }
 
-// Rounded as the contract says. D is a multiple of 4.
+// Norms and rotates x[D], rounded as the contract says. x and weight have zeroes from D up to whole vectors.
 inline void norm_and_rotate(const VisionAttentionArgs& args, const AngleTable& angles, int64_t patch,
                             const float* weight, float* x) {
+  const bool narrow = args.qkv.dtype == DType::kBF16;
+  const auto rounded = [&](Lanes::V v) { return narrow ? Lanes::round_bf16(v) : v; };
   const int dim = args.dim, half = dim / 2, quarter = dim / 4;
-  float lanes[4] = {};
-  for (int i = 0; i < dim; i += 4)
-    for (int j = 0; j < 4; ++j) lanes[j] += x[i + j] * x[i + j];
-  const float square = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-  const float scale = 1 / std::sqrt(square / static_cast<float>(dim) + args.norm_eps);
-  for (int i = 0; i < dim; ++i) x[i] *= scale;
-  round_to(args.qkv.dtype, x, dim);
-  for (int i = 0; i < dim; ++i) x[i] *= weight[i];
-  round_to(args.qkv.dtype, x, dim);
+  Lanes::V square = Lanes::zero();
+  for (int i = 0; i < dim; i += Lanes::kCount) square = Lanes::fma(Lanes::load(x + i), Lanes::load(x + i), square);
+  const float mean = Lanes::sum(square) / static_cast<float>(dim);
+  const Lanes::V scale = Lanes::set(1 / std::sqrt(mean + args.norm_eps));
+  for (int i = 0; i < dim; i += Lanes::kCount)
+    Lanes::store(x + i, rounded(Lanes::load(weight + i) * rounded(Lanes::load(x + i) * scale)));
   for (int part = 0; part < 2; ++part) {
     const int coordinate = part ? args.col[patch] : args.row[patch];
-    const float *c = angles.cos(coordinate), *s = angles.sin(coordinate);
+    const float *cos = angles.cos(coordinate), *sin = angles.sin(coordinate);
     float *first = x + part * quarter, *second = first + half;
-    for (int i = 0; i < quarter; ++i) {
-      const float a = first[i], b = second[i];
-      first[i] = a * c[i] - b * s[i];
-      second[i] = b * c[i] + a * s[i];
+    for (int i = 0; i < quarter; i += Lanes::kCount) {
+      const int n = std::min(Lanes::kCount, quarter - i);
+      const Lanes::V c = Lanes::load(cos + i, n), s = Lanes::load(sin + i, n);
+      const Lanes::V a = Lanes::load(first + i, n), b = Lanes::load(second + i, n);
+      Lanes::store(first + i, rounded(a * c - b * s), n);
+      Lanes::store(second + i, rounded(b * c + a * s), n);
     }
   }
-  round_to(args.qkv.dtype, x, dim);
 }
 
 }  // namespace
