@@ -24,7 +24,7 @@ struct Flight {
 class GreedyBatch {
  public:
   GreedyBatch(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options)
-      : executor_(executor), memory_(executor.memory()), jobs_(jobs), options_(options), choice_(executor.tower().config().vocab), drafter_(executor) {}
+      : executor_(executor), memory_(executor.memory()), jobs_(jobs), options_(options), choice_(executor.tower().config().vocab), drafter_(executor), all_slots_(memory_.free_slots()), all_pages_(memory_.free_pages()) {}
 
   Result<std::vector<std::vector<GreedyAnswer>>> run() {
     for (size_t j = 0; j < jobs_.size(); ++j) {
@@ -43,16 +43,17 @@ class GreedyBatch {
  private:
   bool speculative() const { return options_.drafts > 0; }
 
-  // Whole jobs only, so that no job waits for its own forks. Slots: one an end, and one for a shared beginning.
+  // Whole jobs only, with all that they will need, so that no job waits for its own forks.
   Status admit() {
     while (!waiting_.empty()) {
       const GreedyJob& job = jobs_[waiting_.front()];
-      const int ends = static_cast<int>(job.ends.size()), slots = ends > 1 ? ends + 1 : 1;
-      if (memory_.free_slots() < slots || memory_.free_pages() < reserved_pages_ + pages_of(job)) {
-        if (flights_.empty()) return exhausted("a job of {} ends and {} tokens doesn't fit: {} slots and {} pages are free", ends, job.beginning.size(), memory_.free_slots(), memory_.free_pages());
-        return Status::ok();
+      const int slots = slots_of(job), pages = pages_of(job);
+      if (taken_slots_ + slots > all_slots_ || taken_pages_ + pages > all_pages_) {
+        if (!flights_.empty()) return Status::ok();
+        return exhausted("a job of {} ends after {} tokens needs {} slots and {} pages; there are {} and {}", job.ends.size(), job.beginning.size(), slots, pages, all_slots_, all_pages_);
       }
-      reserved_pages_ += pages_of(job);
+      taken_slots_ += slots, taken_pages_ += pages;
+      const int ends = static_cast<int>(job.ends.size());
       Flight f{.job = waiting_.front(), .end = ends > 1 ? -1 : 0, .id = -1, .pending = job.beginning, .drafts = {}, .last_hidden = {}};
       if (ends == 1) f.pending.insert(f.pending.end(), job.ends[0].begin(), job.ends[0].end());
       LATHE_ASSIGN(f.id, memory_.open());
@@ -61,6 +62,9 @@ class GreedyBatch {
     }
     return Status::ok();
   }
+
+  // One an end, and one for a shared beginning.
+  static int slots_of(const GreedyJob& job) { return job.ends.size() > 1 ? static_cast<int>(job.ends.size()) + 1 : 1; }
 
   int pages_of(const GreedyJob& job) const {
     const int page = memory_.shape().page_tokens;
@@ -243,7 +247,8 @@ class GreedyBatch {
       memory_.close(id);
       flights_.erase(it);
       ++done_;
-      if (std::none_of(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.job == job; })) reserved_pages_ -= pages_of(jobs_[job]);
+      if (std::none_of(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.job == job; }))
+        taken_slots_ -= slots_of(jobs_[job]), taken_pages_ -= pages_of(jobs_[job]);
     }
     finished_.clear();
   }
@@ -260,7 +265,9 @@ class GreedyBatch {
   std::vector<std::vector<GreedyAnswer>> answers_;
   std::vector<std::vector<int32_t>> chosen_;  // by run of the pass
   std::vector<std::vector<float>> hidden_;
-  int done_ = 0, all_ = 0, reserved_pages_ = 0;
+  int done_ = 0, all_ = 0;
+  const int all_slots_, all_pages_;          // free when the batch began
+  int taken_slots_ = 0, taken_pages_ = 0;  // by admitted jobs, used yet or not
 };
 
 }  // namespace
