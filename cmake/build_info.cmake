@@ -1,6 +1,7 @@
 # Run at every build (cmake -P): writes build_info.cc, touching it only when something it says has changed.
 # The build id covers every source, the flags and the compiler: two binaries with one id are the same program.
 file(GLOB_RECURSE sources LIST_DIRECTORIES false ${SOURCE_DIR}/src/* ${SOURCE_DIR}/include/* ${SOURCE_DIR}/cmake/*)
+list(APPEND sources ${SOURCE_DIR}/CMakeLists.txt)
 list(SORT sources)
 set(digests "${LATHE_COMPILER};${LATHE_FLAGS};${LATHE_BUILD_TYPE}")
 foreach(file ${sources})

@@ -99,7 +99,7 @@ Result<std::vector<double>> Life::calls_us(const Copies& copies, const BenchItem
 
 void Life::measure_ceilings(const CaseInfo& info, std::vector<Rate>& bandwidth, std::vector<Rate>& peak) {
   bandwidth.push_back(ceilings_->bandwidth(pool_, info.traffic, kCeilingSet, kCeilingSamples));
-  peak.push_back(ceilings_->dot_peak(pool_, info.precision, 4 * kCeilingSamples));
+  peak.push_back(ceilings_->dot_peak(pool_, info.precision, 4 * kCeilingSamples).rate);
 }
 
 Rate joined(const std::vector<Rate>& rates) {

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "feedback/ceilings.h"
-#include "feedback/dot_loops.h"
 #include "feedback/memory_loops.h"
 
 namespace lathe {
@@ -12,12 +11,6 @@ namespace {
 
 constexpr int64_t kSmallest = int64_t{1} << 20;
 constexpr double kFlop = 1e9;
-
-const char* instruction(Precision precision) {
-  const DotLoops loops = dot_loops();
-  return precision == Precision::kFp32 ? loops.fp32.instruction
-         : precision == Precision::kBf16 ? loops.bf16.instruction : loops.int8.instruction;
-}
 
 NumberRow machine_row(const std::string& variant, const std::string& name, const Rate& rate, double amount) {
   NumberRow row{.op = "machine", .variant = variant, .case_name = name, .device = "cpu"};
@@ -60,7 +53,8 @@ class MachineBench {
   void peak(ThreadPool& pool, Precision precision) {
     const std::string name = fmt::format("{}_peak_threads{}", precision_name(precision), pool.threads());
     tell(name);
-    rows_.push_back(machine_row(instruction(precision), name, ceilings_.dot_peak(pool, precision, 4 * options_.samples), kFlop));
+    const DotPeak peak = ceilings_.dot_peak(pool, precision, 4 * options_.samples);
+    rows_.push_back(machine_row(peak.instruction, name, peak.rate, kFlop));
     rows_.back().flop = kFlop;
   }
 

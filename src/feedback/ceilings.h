@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/device.h"
@@ -20,6 +21,11 @@ struct Rate {
 };
 Rate rate_of(std::vector<double> per_second);
 
+struct DotPeak {
+  Rate rate;
+  std::string instruction;
+};
+
 // A buffer big enough to measure on, touched once; reused for all measurements of a process.
 class CeilingBench {
  public:
@@ -29,8 +35,9 @@ class CeilingBench {
   // Bytes read and written per second over `working_set` bytes (an update counts each byte twice, a copy reads one half
   // and writes the other), the pool's threads taking equal parts.
   Rate bandwidth(ThreadPool& pool, Traffic traffic, int64_t working_set, int samples);
-  // Multiplications and additions per second on all threads of the pool.
-  Rate dot_peak(ThreadPool& pool, Precision precision, int samples);
+  // Multiplications and additions per second on all threads of the pool, by the fastest way there is. A precision's own
+  // instruction needn't be that: some machines issue vdpbf16ps at a quarter of the rate of fp32 products.
+  DotPeak dot_peak(ThreadPool& pool, Precision precision, int samples);
   // Reads `bytes`, so that what the caches held is gone.
   void flush(ThreadPool& pool, int64_t bytes);
 

@@ -13,6 +13,11 @@ nlohmann::json number(const std::optional<double>& x) {
   return std::isinf(*x) ? nlohmann::json("inf") : nlohmann::json(*x);
 }
 
+std::optional<double> number(const nlohmann::json& j, const char* field) {
+  const auto it = j.find(field);
+  return it != j.end() && it->is_number() ? std::optional(it->get<double>()) : std::nullopt;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const NumberRow& row) {
@@ -31,6 +36,14 @@ nlohmann::json to_json(const NumberRow& row) {
                       {"tokens_per_s", number(row.tokens_per_s)}};
   if (!row.note.empty()) j["note"] = row.note;
   return j;
+}
+
+NumberRow number_row(const nlohmann::json& j) {
+  return {.op = j.at("op"), .variant = j.at("variant"), .case_name = j.at("case"), .device = j.at("device"),
+          .median_us = number(j, "median_us"), .spread_us = number(j, "spread_us"), .bytes = number(j, "bytes"),
+          .flop = number(j, "flop"), .roof_us = number(j, "roof_us"), .roof_fraction = number(j, "roof_fraction"),
+          .error_ratio = number(j, "error_ratio"), .error_of_tolerance = number(j, "error_of_tolerance"),
+          .tokens_per_s = number(j, "tokens_per_s"), .note = j.value("note", "")};
 }
 
 }  // namespace lathe

@@ -23,5 +23,6 @@ struct NumberRow {
 
 // Absent numbers become null, infinite ones the string "inf": a reader sees every field in every row.
 nlohmann::json to_json(const NumberRow& row);
+NumberRow number_row(const nlohmann::json& j);  // what to_json wrote; null and words are absent numbers
 
 }  // namespace lathe
