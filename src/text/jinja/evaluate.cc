@@ -71,7 +71,7 @@ Value Machine::eval_dict(const Expr& expr) {
   Dict made;
   for (size_t i = 0; i < expr.args.size(); i += 2) {
     Value key = eval(*expr.args[i]);
-    if (key.dict() || (key.list() && key.list()->flavor != List::Flavor::kTuple)) fail("unhashable type: '{}'", key.type_name());
+    check_key(key);
     made.set(std::move(key), eval(*expr.args[i + 1]));
   }
   return dict(std::move(made));
@@ -189,7 +189,7 @@ Value loop_attribute(const std::shared_ptr<Loop>& loop, const std::string& name)
 }  // namespace
 
 Value Machine::attribute(const Value& object, const std::string& name) {
-  if (const Undefined* u = object.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(object);
   if (const Method method = find_method(object, name))
     return Callable{name, object.depth(), [method, object](Machine& machine, Arguments& arguments) { return method(machine, object, arguments); }};
   if (Namespace* ns = object.name_space())
@@ -202,7 +202,7 @@ Value Machine::attribute(const Value& object, const std::string& name) {
 }
 
 Value Machine::item(const Value& object, const Value& key) {
-  if (const Undefined* u = object.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(object);
   if (const Dict* d = object.dict())
     if (const Value* value = d->find(key)) return *value;
   int64_t index = 0;
@@ -231,7 +231,10 @@ bool Machine::contains(const Value& container, const Value& member) {
     charge(t->size() / 8);
     return t->view().find(member.text()->view()) != std::string_view::npos;
   }
-  if (const Dict* d = container.dict()) return d->find(member) != nullptr;
+  if (const Dict* d = container.dict()) {
+    check_key(member);
+    return d->find(member) != nullptr;
+  }
   const auto among = [&](const std::vector<Value>& items) {
     charge(items.size() * 8);
     return std::any_of(items.begin(), items.end(), [&](const Value& item) { return equal(item, member); });

@@ -359,7 +359,7 @@ Expr::Ptr ExpressionParser::subscript(Expr::Ptr node) {
   if (items.empty()) broken("expected an index");
   skip();
   if (items.size() > 1) return make(Kind::kItem, line, parts(std::move(node), make(Kind::kTuple, line, std::move(items))));
-  if (items[0]->kind == Kind::kSlice) {
+  if (items[0]->kind == Kind::kSlice && items[0]->args.size() == 3) {  // a slice still without its object
     Expr::Ptr slice = std::move(items[0]);
     slice->args.insert(slice->args.begin(), std::move(node));
     seal(*slice);

@@ -123,6 +123,7 @@ Value wordcount(Machine& m, const Value& input, Arguments& arguments) {
 
 // -- numbers
 std::optional<double> float_of(const Value& v) {
+  need_defined(v);
   double d = 0;
   if (as_double(v, d)) return d;
   if (!v.text()) return std::nullopt;

@@ -48,7 +48,7 @@ std::vector<std::pair<Value, Value>> pairs(Machine& m, const char* function, Arg
 Value dict(Machine& m, Arguments& arguments) {
   Dict made;
   for (auto& [k, v] : pairs(m, "dict", arguments)) {
-    if (k.dict() || (k.list() && k.list()->flavor != List::Flavor::kTuple)) fail("unhashable type: '{}'", k.type_name());
+    check_key(k);
     made.set(std::move(k), std::move(v));
   }
   return m.dict(std::move(made));

@@ -49,9 +49,14 @@ Value Machine::list(std::vector<Value> items, List::Flavor flavor) {
   return made;
 }
 
-Value Machine::iterator(std::vector<Value> items) {
-  charge(kItemBytes * (items.size() + 1));
-  Iterator made{std::move(items)};
+Value Machine::iterator(const std::function<void(std::vector<Value>&)>& fill) {
+  Iterator made;
+  try {
+    fill(made.items);
+  } catch (const Failure& failure) {
+    made.failure = failure.message;
+  }
+  charge(kItemBytes * (made.items.size() + 1));
   for (const Value& item : made.items) made.depth = std::max(made.depth, item.depth() + 1);
   if (made.depth > kMaxValueDepth) fail("lists and mappings are nested deeper than {} levels", kMaxValueDepth);
   return made;
@@ -159,16 +164,16 @@ Machine::Flow Machine::run_for(const Stmt& stmt, TextBuilder& out) {
     }
     return std::nullopt;
   };
-  bool any = false;
+  bool any = false;  // as in Jinja, a turn counts for the else only if it runs to its end
   for (Flow flow = Flow::kNext; flow != Flow::kBreak;) {
     std::optional<Value> item = loop->next();
     if (!item) break;
-    any = true;
     step(stmt.line);
     scope_ = std::make_shared<Scope>(outer);
     scope_->set(stmt.loop, loop);
     assign(stmt.targets[0], std::move(*item));
     flow = run_body(stmt.bodies[0], out);
+    any = any || flow == Flow::kNext;
   }
   scope_ = outer;
   return !any && stmt.bodies.size() > 1 ? run_inner(stmt.bodies[1], out) : Flow::kNext;
@@ -268,6 +273,7 @@ std::vector<Value> Machine::items_of(const Value& value) {
       at += bytes;
     }
   } else if (Iterator* i = value.iterator()) {
+    if (!i->failure.empty()) fail("{}", i->failure);
     items.assign(i->items.begin() + i->next, i->items.end());
     i->next = i->items.size();
   } else if (!value.is_undefined()) {
@@ -291,11 +297,13 @@ Value Machine::filter(const std::string& name, const FilterEntry* entry, const V
 
 bool Machine::test(const std::string& name, const TestEntry* entry, const Value& subject, Arguments& arguments) {
   if (!entry) fail("there is no test '{}'", name);
+  if (arguments.positional.size() + arguments.named.size() != entry->arguments)
+    fail("the test '{}' takes {} arguments, {} were given", name, entry->arguments, arguments.positional.size() + arguments.named.size());
   return entry->holds(*this, subject, arguments);
 }
 
 Value Machine::call(const Value& callee, Arguments& arguments) {
-  if (const Undefined* u = callee.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(callee);
   const Callable* callable = callee.callable();
   if (!callable) fail("'{}' object is not callable", callee.type_name());
   return callable->call(*this, arguments);

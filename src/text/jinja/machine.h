@@ -28,7 +28,7 @@ class Machine {
   // Counts bytes that are about to be made or looked through.
   void charge(size_t bytes);
   Value list(std::vector<Value> items, List::Flavor flavor = List::Flavor::kList);
-  Value iterator(std::vector<Value> items);
+  Value iterator(const std::function<void(std::vector<Value>&)>& fill);
   Value dict(Dict dict);
   Value name_space(Namespace attributes);
   Value text(TextBuilder& builder);

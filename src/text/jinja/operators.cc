@@ -24,8 +24,7 @@ const char* symbol(Kind kind) {
 }
 
 [[noreturn]] void no_operation(Kind kind, const Value& a, const Value& b) {
-  for (const Value* v : {&a, &b})
-    if (const Undefined* u = v->get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(a), need_defined(b);
   fail("unsupported operand type(s) for {}: '{}' and '{}'", symbol(kind), a.type_name(), b.type_name());
 }
 
@@ -47,6 +46,14 @@ int64_t integer_power(int64_t base, int64_t exponent) {
   return result;
 }
 
+double float_power(double a, double b) {
+  if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
+  const double r = std::pow(a, b);
+  if (std::isnan(r) && !std::isnan(a) && !std::isnan(b)) fail("a power that is no real number");
+  if (std::isinf(r) && std::isfinite(a) && std::isfinite(b)) fail("a power is too large");
+  return r;
+}
+
 Value of_integers(Kind kind, int64_t a, int64_t b) {
   int64_t r = 0;
   switch (kind) {
@@ -64,7 +71,7 @@ Value of_integers(Kind kind, int64_t a, int64_t b) {
       return kind == Kind::kFloorDivide ? q : a - q * b;
     }
     default:
-      if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
+      if (b < 0) return float_power(static_cast<double>(a), static_cast<double>(b));
       return integer_power(a, b);
   }
 }
@@ -86,7 +93,7 @@ Value of_doubles(Kind kind, double a, double b) {
       if (kind == Kind::kModulo) return m;
       return std::round((a - m) / b);
     }
-    default: return std::pow(a, b);
+    default: return float_power(a, b);
   }
 }
 
@@ -143,7 +150,7 @@ Value negated(const Value& a) {
   if (const double* d = a.get<double>()) return -*d;
   int64_t i = 0;
   if (as_integer(a, i)) return of_integers(Kind::kSubtract, 0, i);
-  if (const Undefined* u = a.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(a);
   fail("bad operand type for unary -: '{}'", a.type_name());
 }
 
@@ -151,7 +158,7 @@ Value positive(const Value& a) {
   int64_t i = 0;
   if (as_integer(a, i)) return i;
   if (a.get<double>()) return a;
-  if (const Undefined* u = a.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(a);
   fail("bad operand type for unary +: '{}'", a.type_name());
 }
 
@@ -166,7 +173,7 @@ Bounds slice_bounds(int64_t length, const Value* begin, const Value* end, const 
   const auto number = [](const Value* v, int64_t fallback) {
     int64_t i = fallback;
     if (v && !v->is_none() && !as_integer(*v, i)) {
-      if (const Undefined* u = v->get<Undefined>()) fail("{}", u->what ? *u->what : "a slice's bound is undefined");
+      need_defined(v);
       fail("slice indices must be integers or None, not {}", v->type_name());
     }
     return i;
@@ -198,7 +205,7 @@ int64_t next(const Bounds& b, int64_t i) {
 }  // namespace
 
 Value slice(Machine& machine, const Value& object, const Value* begin, const Value* end, const Value* step) {
-  if (const Undefined* u = object.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(object);
   if (const Text* t = object.text()) {
     // Where each character begins; for ASCII, which is most text, that is its index.
     const bool ascii = utf8_length(t->view()) == t->size();
@@ -224,7 +231,7 @@ Value slice(Machine& machine, const Value& object, const Value* begin, const Val
     for (int64_t i = b.begin; goes_on(b, i); i = next(b, i)) items.push_back(l->items[i]);
     return machine.list(std::move(items), l->flavor);
   }
-  return Value::undefined(fmt::format("'{}' object has no slices", object.type_name()));
+  fail("'{}' object can't be sliced", object.type_name());
 }
 
 }  // namespace lathe::jinja

@@ -85,18 +85,18 @@ Value picked(Machine& m, const Value& input, Arguments& arguments, bool by_attri
   const bool tests = arguments.positional.size() > named;
   const std::string test(tests ? m.str(arguments.positional[named])->view() : "");
   const TestEntry* entry = tests ? find_test(test) : nullptr;
-  if (!input.truthy()) return m.iterator({});
-  std::vector<Value> kept;
-  for (Value& item : m.items_of(input)) {
-    const Value subject = by_attribute ? attribute_path(m, item, arguments.positional[0]) : item;
-    bool holds = subject.truthy();
-    if (tests) {
-      Arguments rest = rest_of(arguments, named + 1);
-      holds = m.test(test, entry, subject, rest);
+  return m.iterator([&](std::vector<Value>& kept) {
+    if (!input.truthy()) return;
+    for (Value& item : m.items_of(input)) {
+      const Value subject = by_attribute ? attribute_path(m, item, arguments.positional[0]) : item;
+      bool holds = subject.truthy();
+      if (tests) {
+        Arguments rest = rest_of(arguments, named + 1);
+        holds = m.test(test, entry, subject, rest);
+      }
+      if (holds == keep) kept.push_back(std::move(item));
     }
-    if (holds == keep) kept.push_back(std::move(item));
-  }
-  return m.iterator(std::move(kept));
+  });
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ Value filter_dictsort(Machine& m, const Value& input, Arguments& arguments) {
 
 Value filter_first(Machine& m, const Value& input, Arguments& arguments) {
   Parameters("first", arguments, {});
-  if (Iterator* i = input.iterator(); i && i->next < i->items.size()) return i->items[i->next++];
+  if (Iterator* i = input.iterator(); i && i->next < i->items.size()) return i->items[i->next++];  // the rest stays
   if (const List* l = input.list(); l && !l->items.empty()) return l->items[0];
   const std::vector<Value> items = m.items_of(input);
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : items[0];
@@ -133,11 +133,11 @@ Value filter_last(Machine& m, const Value& input, Arguments& arguments) {
 
 Value filter_items(Machine& m, const Value& input, Arguments& arguments) {
   Parameters("items", arguments, {});
-  if (input.is_undefined()) return m.iterator({});
-  if (!input.dict()) fail("Can only get item pairs from a mapping.");
-  std::vector<Value> pairs;
-  for (const auto& [k, v] : input.dict()->entries) pairs.push_back(m.list({k, v}, List::Flavor::kTuple));
-  return m.iterator(std::move(pairs));
+  return m.iterator([&](std::vector<Value>& pairs) {
+    if (input.is_undefined()) return;
+    if (!input.dict()) fail("Can only get item pairs from a mapping.");
+    for (const auto& [k, v] : input.dict()->entries) pairs.push_back(m.list({k, v}, List::Flavor::kTuple));
+  });
 }
 
 Value filter_join(Machine& m, const Value& input, Arguments& arguments) {
@@ -163,23 +163,24 @@ Value filter_list(Machine& m, const Value& input, Arguments& arguments) {
 }
 
 Value filter_map(Machine& m, const Value& input, Arguments& arguments) {
-  std::vector<Value> items;
-  if (arguments.positional.empty()) {
-    const Parameters p("map", arguments, {"attribute", "default"});
-    if (!p.get(0)) fail("map needs a filter or an attribute");
-    for (Value& item : m.items_of(input)) {
-      items.push_back(attribute_path(m, std::move(item), *p.get(0)));
-      if (items.back().is_undefined() && p.has(1)) items.back() = *p.get(1);
+  return m.iterator([&](std::vector<Value>& items) {
+    if (!input.truthy()) return;
+    if (arguments.positional.empty()) {
+      const Parameters p("map", arguments, {"attribute", "default"});
+      if (!p.get(0)) fail("map needs a filter or an attribute");
+      for (Value& item : m.items_of(input)) {
+        items.push_back(attribute_path(m, std::move(item), *p.get(0)));
+        if (items.back().is_undefined() && p.has(1)) items.back() = *p.get(1);
+      }
+      return;
     }
-    return m.iterator(std::move(items));
-  }
-  const std::string name(m.str(arguments.positional[0])->view());
-  const FilterEntry* entry = find_filter(name);
-  for (const Value& item : m.items_of(input)) {
-    Arguments rest = rest_of(arguments, 1);
-    items.push_back(m.filter(name, entry, item, rest));
-  }
-  return m.iterator(std::move(items));
+    const std::string name(m.str(arguments.positional[0])->view());
+    const FilterEntry* entry = find_filter(name);
+    for (const Value& item : m.items_of(input)) {
+      Arguments rest = rest_of(arguments, 1);
+      items.push_back(m.filter(name, entry, item, rest));
+    }
+  });
 }
 
 Value filter_max(Machine& m, const Value& input, Arguments& arguments) { return extreme(m, input, arguments, true); }
@@ -194,7 +195,8 @@ Value filter_reverse(Machine& m, const Value& input, Arguments& arguments) {
   std::vector<Value> items = m.items_of(input);
   std::reverse(items.begin(), items.end());
   if (input.text()) return joined(m, Text(), items);
-  return m.iterator(std::move(items));
+  if (input.iterator()) return m.list(std::move(items));
+  return m.iterator([&](std::vector<Value>& to) { to = std::move(items); });
 }
 
 Value filter_sort(Machine& m, const Value& input, Arguments& arguments) {
@@ -203,19 +205,14 @@ Value filter_sort(Machine& m, const Value& input, Arguments& arguments) {
   if (p.has(2) && p.get(2)->text()) {
     const Text comma(",", Origin::kTemplate);
     paths = split(m, *p.get(2)->text(), &comma, -1, Side::kLeft);
-  } else if (p.has(2)) {
-    paths.push_back(*p.get(2));
+  } else {
+    paths.push_back(p.get(2) ? *p.get(2) : Value(None{}));
   }
   Keyed keyed;
   for (Value& item : m.items_of(input)) {
-    Value key;
-    if (paths.size() <= 1) {
-      key = sort_key(m, item, paths.empty() ? nullptr : &paths[0], p.truth(1, false));
-    } else {
-      std::vector<Value> keys;
-      for (const Value& path : paths) keys.push_back(sort_key(m, item, &path, p.truth(1, false)));
-      key = m.list(std::move(keys));
-    }
+    std::vector<Value> keys;
+    for (const Value& path : paths) keys.push_back(sort_key(m, item, &path, p.truth(1, false)));
+    Value key = m.list(std::move(keys));  // a list even of one: its comparison looks at equality first, and so forgives more
     keyed.emplace_back(std::move(key), std::move(item));
   }
   sort_by_key(m, keyed, p.truth(0, false));
@@ -234,16 +231,17 @@ Value filter_sum(Machine& m, const Value& input, Arguments& arguments) {
 
 Value filter_unique(Machine& m, const Value& input, Arguments& arguments) {
   const Parameters p("unique", arguments, {"case_sensitive", "attribute"});
-  Dict seen;
-  std::vector<Value> items;
-  for (Value& item : m.items_of(input)) {
-    Value key = sort_key(m, item, p.get(1), p.truth(0, false));
-    m.charge(key.text() ? 64 : 64 + seen.entries.size() * 8);
-    if (seen.find(key)) continue;
-    seen.set(std::move(key), true);
-    items.push_back(std::move(item));
-  }
-  return m.iterator(std::move(items));
+  return m.iterator([&](std::vector<Value>& items) {
+    Dict seen;
+    for (Value& item : m.items_of(input)) {
+      Value key = sort_key(m, item, p.get(1), p.truth(0, false));
+      m.charge(key.text() ? 64 : 64 + seen.entries.size() * 8);
+      if (seen.find(key)) continue;
+      check_key(key);
+      seen.set(std::move(key), true);
+      items.push_back(std::move(item));
+    }
+  });
 }
 
 }  // namespace lathe::jinja

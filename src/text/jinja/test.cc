@@ -6,15 +6,13 @@
 #include "text/jinja/filter.h"
 #include "text/jinja/machine.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/parameters.h"
 #include "text/jinja/text_operations.h"
 
 namespace lathe::jinja {
 
 namespace {
 
-const Value& other(std::string_view test, const Arguments& arguments) {
-  Parameters(test, arguments, {"other"}, 1);
+const Value& other(const Arguments& arguments) {
   return arguments.positional.empty() ? arguments.named[0].second : arguments.positional[0];
 }
 
@@ -36,45 +34,45 @@ using V = const Value&;
 using A = Arguments&;
 
 constexpr TestEntry kTests[] = {
-    {"!=", [](M, V v, A a) { return !equal(v, other("!=", a)); }},
-    {"<", [](M, V v, A a) { return less(v, other("<", a)); }},
-    {"<=", [](M, V v, A a) { return !less(other("<=", a), v); }},
-    {"==", [](M, V v, A a) { return equal(v, other("==", a)); }},
-    {">", [](M, V v, A a) { return less(other(">", a), v); }},
-    {">=", [](M, V v, A a) { return !less(v, other(">=", a)); }},
-    {"boolean", [](M, V v, A) { return v.is<bool>(); }},
-    {"callable", [](M, V v, A) { return v.callable() != nullptr || v.loop() != nullptr; }},
-    {"defined", [](M, V v, A) { return !v.is_undefined(); }},
-    {"divisibleby", [](M m, V v, A a) { return equal(binary(m, Expr::Kind::kModulo, v, other("divisibleby", a)), int64_t{0}); }},
-    {"eq", [](M, V v, A a) { return equal(v, other("eq", a)); }},
-    {"equalto", [](M, V v, A a) { return equal(v, other("equalto", a)); }},
-    {"escaped", [](M, V, A) { return false; }},
-    {"even", [](M m, V v, A) { return remainder(m, v, 2) == 0; }},
-    {"false", [](M, V v, A) { return v.is<bool>() && !v.truthy(); }},
-    {"filter", [](M m, V v, A) { return find_filter(m.str(v)->view()) != nullptr; }},
-    {"float", [](M, V v, A) { return v.is<double>(); }},
-    {"ge", [](M, V v, A a) { return !less(v, other("ge", a)); }},
-    {"greaterthan", [](M, V v, A a) { return less(other("greaterthan", a), v); }},
-    {"gt", [](M, V v, A a) { return less(other("gt", a), v); }},
-    {"in", [](M m, V v, A a) { return m.contains(other("in", a), v); }},
-    {"integer", [](M, V v, A) { return v.is_integer(); }},
-    {"iterable", [](M, V v, A) { return iterable(v); }},
-    {"le", [](M, V v, A a) { return !less(other("le", a), v); }},
-    {"lessthan", [](M, V v, A a) { return less(v, other("lessthan", a)); }},
-    {"lower", [](M m, V v, A) { return has_case(m.str(v)->view(), false); }},
-    {"lt", [](M, V v, A a) { return less(v, other("lt", a)); }},
-    {"mapping", [](M, V v, A) { return v.dict() != nullptr; }},
-    {"ne", [](M, V v, A a) { return !equal(v, other("ne", a)); }},
-    {"none", [](M, V v, A) { return v.is_none(); }},
-    {"number", [](M, V v, A) { return v.is_number(); }},
-    {"odd", [](M m, V v, A) { return remainder(m, v, 2) == 1; }},
-    {"sameas", [](M, V v, A a) { return v.same(other("sameas", a)); }},
-    {"sequence", [](M, V v, A) { return sequence(v); }},
-    {"string", [](M, V v, A) { return v.text() != nullptr; }},
-    {"test", [](M m, V v, A) { return find_test(m.str(v)->view()) != nullptr; }},
-    {"true", [](M, V v, A) { return v.is<bool>() && v.truthy(); }},
-    {"undefined", [](M, V v, A) { return v.is_undefined(); }},
-    {"upper", [](M m, V v, A) { return has_case(m.str(v)->view(), true); }},
+    {"!=", 1, [](M, V v, A a) { return !equal(v, other(a)); }},
+    {"<", 1, [](M, V v, A a) { return less(v, other(a)); }},
+    {"<=", 1, [](M, V v, A a) { return !less(other(a), v); }},
+    {"==", 1, [](M, V v, A a) { return equal(v, other(a)); }},
+    {">", 1, [](M, V v, A a) { return less(other(a), v); }},
+    {">=", 1, [](M, V v, A a) { return !less(v, other(a)); }},
+    {"boolean", 0, [](M, V v, A) { return v.is<bool>(); }},
+    {"callable", 0, [](M, V v, A) { return v.callable() || v.loop() || v.is_undefined(); }},
+    {"defined", 0, [](M, V v, A) { return !v.is_undefined(); }},
+    {"divisibleby", 1, [](M m, V v, A a) { return equal(binary(m, Expr::Kind::kModulo, v, other(a)), int64_t{0}); }},
+    {"eq", 1, [](M, V v, A a) { return equal(v, other(a)); }},
+    {"equalto", 1, [](M, V v, A a) { return equal(v, other(a)); }},
+    {"escaped", 0, [](M, V, A) { return false; }},
+    {"even", 0, [](M m, V v, A) { return remainder(m, v, 2) == 0; }},
+    {"false", 0, [](M, V v, A) { return v.is<bool>() && !v.truthy(); }},
+    {"filter", 0, [](M m, V v, A) { return check_key(v), find_filter(m.str(v)->view()) != nullptr; }},
+    {"float", 0, [](M, V v, A) { return v.is<double>(); }},
+    {"ge", 1, [](M, V v, A a) { return !less(v, other(a)); }},
+    {"greaterthan", 1, [](M, V v, A a) { return less(other(a), v); }},
+    {"gt", 1, [](M, V v, A a) { return less(other(a), v); }},
+    {"in", 1, [](M m, V v, A a) { return m.contains(other(a), v); }},
+    {"integer", 0, [](M, V v, A) { return v.is_integer(); }},
+    {"iterable", 0, [](M, V v, A) { return iterable(v); }},
+    {"le", 1, [](M, V v, A a) { return !less(other(a), v); }},
+    {"lessthan", 1, [](M, V v, A a) { return less(v, other(a)); }},
+    {"lower", 0, [](M m, V v, A) { return has_case(m.str(v)->view(), false); }},
+    {"lt", 1, [](M, V v, A a) { return less(v, other(a)); }},
+    {"mapping", 0, [](M, V v, A) { return v.dict() != nullptr; }},
+    {"ne", 1, [](M, V v, A a) { return !equal(v, other(a)); }},
+    {"none", 0, [](M, V v, A) { return v.is_none(); }},
+    {"number", 0, [](M, V v, A) { return v.is_number(); }},
+    {"odd", 0, [](M m, V v, A) { return remainder(m, v, 2) == 1; }},
+    {"sameas", 1, [](M, V v, A a) { return v.same(other(a)); }},
+    {"sequence", 0, [](M, V v, A) { return sequence(v); }},
+    {"string", 0, [](M, V v, A) { return v.text() != nullptr; }},
+    {"test", 0, [](M m, V v, A) { return check_key(v), find_test(m.str(v)->view()) != nullptr; }},
+    {"true", 0, [](M, V v, A) { return v.is<bool>() && v.truthy(); }},
+    {"undefined", 0, [](M, V v, A) { return v.is_undefined(); }},
+    {"upper", 0, [](M m, V v, A) { return has_case(m.str(v)->view(), true); }},
 };
 
 }  // namespace

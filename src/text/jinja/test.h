@@ -9,6 +9,7 @@ namespace lathe::jinja {
 // x is name(arguments)
 struct TestEntry {
   std::string_view name;
+  size_t arguments;
   bool (*holds)(Machine& machine, const Value& subject, Arguments& arguments);
 };
 

@@ -85,6 +85,10 @@ Value Value::undefined(std::string what) {
   return v;
 }
 
+void need_defined(const Value& value) {
+  if (const Undefined* u = value.get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+}
+
 bool Value::truthy() const {
   if (is<Undefined>() || is<None>()) return false;
   if (const bool* b = get<bool>()) return *b;
@@ -121,6 +125,13 @@ bool Value::same(const Value& other) const {
   return (list() && list() == other.list()) || (dict() && dict() == other.dict()) ||
          (iterator() && iterator() == other.iterator()) || (name_space() && name_space() == other.name_space()) ||
          (callable() && callable() == other.callable()) || (loop() && loop() == other.loop());
+}
+
+void check_key(const Value& key) {
+  const List* l = key.list();
+  if (key.dict() || (l && l->flavor != List::Flavor::kTuple)) fail("unhashable type: '{}'", key.type_name());
+  if (l)
+    for (const Value& item : l->items) check_key(item);
 }
 
 bool as_double(const Value& value, double& out) {
@@ -168,8 +179,7 @@ bool less(const Value& a, const Value& b) {
   const List *x = a.list(), *y = b.list();
   if (x && y && x->flavor == y->flavor && (x->flavor == List::Flavor::kList || x->flavor == List::Flavor::kTuple))
     return compare_lists(*x, *y) < 0;
-  for (const Value* v : {&a, &b})
-    if (const Undefined* u = v->get<Undefined>()) fail("{}", u->what ? *u->what : "a value is undefined");
+  need_defined(a), need_defined(b);
   fail("'<' not supported between instances of '{}' and '{}'", a.type_name(), b.type_name());
 }
 

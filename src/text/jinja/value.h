@@ -38,9 +38,11 @@ struct List {
   int depth = 1;  // of nesting
 };
 
-// What filters such as map and select give: it can be gone through once, has no length, and always counts as true.
+// What filters such as map and select give: it can be gone through once, has no length, and always counts as true. What
+// went wrong in making it goes wrong when it is used.
 struct Iterator {
   std::vector<Value> items;
+  std::string failure;  // behind the last item; empty: none
   size_t next = 0;
   int depth = 1;
 };
@@ -137,9 +139,13 @@ class Value {
   Storage storage_;
 };
 
+// Fails, saying what is missing, if `value` is undefined.
+void need_defined(const Value& value);
 // Python's == and <. less() fails for what has no order.
 bool equal(const Value& a, const Value& b);
 bool less(const Value& a, const Value& b);
+// Fails for what can't be a key: lists, mappings, tuples that hold such.
+void check_key(const Value& key);
 // Numbers as a double, where bools count; false for others.
 bool as_double(const Value& value, double& out);
 
