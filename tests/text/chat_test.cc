@@ -30,7 +30,8 @@ TEST(ChatTemplate, RendersEveryCaseOfTheReference) {
     const auto rendered = chat.render(input);
     ASSERT_TRUE(rendered.is_ok()) << c["name"] << ": " << rendered.status().message();
     EXPECT_EQ(rendered->text(), c["expected"].get<std::string>()) << c["name"];
-    if (c.contains("ids")) EXPECT_EQ(rendered->encode_trusting(tokenizer).value(), c["ids"].get<std::vector<int32_t>>()) << c["name"];
+    ASSERT_TRUE(c.contains("ids"));
+    EXPECT_EQ(rendered->encode_trusting(tokenizer).value(), c["ids"].get<std::vector<int32_t>>()) << c["name"];
   }
 }
 

@@ -42,10 +42,10 @@ TEST(JinjaOracle, RandomTemplatesRenderAsUnderJinja) {
   if (python.empty()) GTEST_SKIP() << "SKIPPED: no Python with jinja2 (apt install python3-jinja2): the interpreter is not compared";
   const std::filesystem::path script = std::filesystem::path(__FILE__).parent_path() / "jinja_oracle.py";
   ASSERT_TRUE(std::filesystem::exists(script)) << script;
-  const std::string answer = run("echo '{\"cases\": [], \"random\": 2000, \"seed\": 20261130}' | " + python + " " + script.string());
+  const std::string answer = run("echo '{\"cases\": [], \"random\": 1200, \"seed\": 20261130}' | " + python + " " + script.string());
   ASSERT_FALSE(answer.empty());
   const Json cases = Json::parse(answer);
-  ASSERT_GT(cases.size(), 1900u);
+  ASSERT_GT(cases.size(), 1100u);
   int rendered = 0;
   for (const Json& c : cases) {
     const std::string source = c["template"];
@@ -62,7 +62,7 @@ TEST(JinjaOracle, RandomTemplatesRenderAsUnderJinja) {
       EXPECT_EQ(out->view(), c["text"].get<std::string>()) << source;
     }
   }
-  EXPECT_GT(rendered, 400);  // the rest fail on both sides
+  EXPECT_GT(rendered, 300);  // the rest fail on both sides
 }
 
 }  // namespace
