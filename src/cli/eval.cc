@@ -15,6 +15,7 @@ struct Options {
   EvalOptions eval;
   std::string suite = "demo";
   std::vector<std::string> compare;
+  double at_least = 0;  // percent
   bool json = false;
   RunOptions run;
 };
@@ -59,6 +60,11 @@ Outcome run(Options& o) {
   LATHE_ASSIGN(const EvalRun result, evaluate(o.eval));
   if (o.json) fmt::print("{}\n", eval_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   else print_run(result);
+  for (const EvalTask& t : tasks_of(result))
+    if (100 * t.accuracy.value() < o.at_least) {
+      fmt::print(stderr, "lathe: {}: {} of {} right, less than {} %\n", t.name, t.accuracy.right, t.accuracy.all, o.at_least);
+      return Exit::kIncorrect;
+    }
   return Status::ok();
 }
 
@@ -78,6 +84,7 @@ void add_eval(CLI::App& app, Chosen& chosen) {
   sub->add_option("--slots", o->eval.slots, "Sequences at once")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--index-top-k", o->eval.index_top_k, "Sparse layers attend to so many tokens (default: config.json's index_topk)");
   sub->add_option("--recent", o->eval.recent, "Attend to the last N tokens instead of the indexer's choice");
+  sub->add_option("--at-least", o->at_least, "End with exit code 20 if a task has fewer percent right")->check(CLI::Range(0.0, 100.0));
   sub->add_option("--compare", o->compare, "Two reports written with --json: what changed, and whether that is noise")->expected(2);
   add_run_options(*sub, o->run);
   add_json_option(*sub, o->json);
