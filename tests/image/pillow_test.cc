@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "testing/golden.h"
 #include "image/resize.h"
 #include "testing/image_files.h"
 
@@ -36,7 +37,7 @@ class Pillow : public ::testing::Test {
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   void ask() {
-    const auto script = std::filesystem::path(__FILE__).parent_path() / "pillow_oracle.py";
+    const auto script = std::filesystem::path(testing::source_path("tests/image/pillow_oracle.py"));
     ASSERT_EQ(std::system(fmt::format("{} '{}' '{}'", python_, script.string(), folder_.string()).c_str()), 0);
   }
   Picture answer(const std::string& name) {

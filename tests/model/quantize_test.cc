@@ -150,14 +150,14 @@ TEST(Quantize, StackedExpertsGetTensorsOfTheirOwn) {
     }
     sources.push_back({name, t.dtype, t.shape, [bytes, row = bytes.size() / t.shape[0]](int64_t begin, int64_t count, void* out) {
                          std::memcpy(out, bytes.data() + begin * row, count * row);
-                       }, {}});
+                       }});
   }
   for (const auto& [name, bytes] : stacked) {
     const bool down = name.ends_with("down_proj");
     const int64_t h = config.text.hidden, inner = config.text.expert_inner, n = config.text.experts;
     sources.push_back({name, DType::kBF16, {n, down ? h : 2 * inner, down ? inner : h}, [bytes, row = bytes.size() / n](int64_t begin, int64_t count, void* out) {
                          std::memcpy(out, bytes.data() + begin * row, count * row);
-                       }, {}});
+                       }});
   }
   NewModelFolder made = NewModelFolder::create(folder.path("stacked")).value();
   ASSERT_TRUE(made.write_tensors(std::move(sources), int64_t{1} << 30, pool, {}).is_ok());

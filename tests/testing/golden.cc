@@ -55,6 +55,8 @@ std::string fixture(const std::string& relative) {
   return "";
 }
 
+std::string source_path(const std::string& relative) { return std::filesystem::path(LATHE_SOURCE_DIR) / relative; }
+
 std::vector<float> floats(const Safetensors& file, const std::string& name) { return values<float>(find(file, name)); }
 std::vector<int32_t> ints(const Safetensors& file, const std::string& name) { return values<int32_t>(find(file, name)); }
 std::vector<int64_t> shape(const Safetensors& file, const std::string& name) { return find(file, name).shape; }

@@ -14,6 +14,9 @@ std::string fixture(const std::string& relative);
 // Path of a file of the repository.
 std::string source_file(const std::string& relative);
 
+// A file of this tree, by its path from the root.
+std::string source_path(const std::string& relative);
+
 // A tensor's values; the test stops with a message if it isn't there. Any dtype of a file is converted.
 std::vector<float> floats(const Safetensors& file, const std::string& name);
 std::vector<int32_t> ints(const Safetensors& file, const std::string& name);

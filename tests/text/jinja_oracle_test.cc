@@ -40,7 +40,7 @@ bool out_of_reach(const std::string& message) {
 TEST(JinjaOracle, RandomTemplatesRenderAsUnderJinja) {
   const std::string python = python_with_jinja();
   if (python.empty()) GTEST_SKIP() << "SKIPPED: no Python with jinja2 (apt install python3-jinja2): the interpreter is not compared";
-  const std::filesystem::path script = std::filesystem::path(__FILE__).parent_path() / "jinja_oracle.py";
+  const std::filesystem::path script = testing::source_path("tests/text/jinja_oracle.py");
   ASSERT_TRUE(std::filesystem::exists(script)) << script;
   const std::string answer = run("echo '{\"cases\": [], \"random\": 1200, \"seed\": 20261130}' | " + python + " " + script.string());
   ASSERT_FALSE(answer.empty());
