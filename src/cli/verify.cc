@@ -1,5 +1,7 @@
 #include "feedback/verify.h"
 
+#include <fnmatch.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -7,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "feedback/kda_numerics.h"
 #include "ops/registry.h"
 
 namespace lathe {
@@ -62,6 +65,32 @@ Exit verdict(const VerifyReport& report) {
   return only_plants ? Exit::kInvalid : Exit::kIncorrect;
 }
 
+// Errors against context length, as rows and failures like the others.
+Status add_kda_numerics(int threads, VerifyReport& report) {
+  LATHE_ASSIGN(const std::vector<KdaNumericsRow> rows, [&] {
+    ProgressLine progress;
+    return kda_numerics({.threads = threads}, [&](const std::string& what, int done, int all) {
+      progress.show(done, all, "kda_numerics " + what);
+    });
+  }());
+  for (const KdaNumericsRow& r : rows) {
+    const std::string name = fmt::format("{}_tokens{}_segments{}", r.gates, r.tokens, r.segments);
+    report.rows.push_back({.op = "kda_numerics",
+                           .variant = r.form,
+                           .case_name = name,
+                           .device = "cpu",
+                           .error_ratio = r.worst(),
+                           .error_of_tolerance = r.worst() / r.tolerance,
+                           .note = r.must_fail ? "must miss the tolerance" : ""});
+    ++report.checks;
+    if (!r.as_expected())
+      report.failures.push_back(
+          {"kda_numerics", r.form, name, 1, "oracle",
+           fmt::format("error {:.3g}, tolerance {:.3g}{}", r.worst(), r.tolerance, r.must_fail ? "; it must miss it" : "")});
+  }
+  return Status::ok();
+}
+
 Outcome run_verify(VerifyCommand& command) {
   Choices choices;
   for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
@@ -75,6 +104,8 @@ Outcome run_verify(VerifyCommand& command) {
     });
   }();
   if (!report.is_ok()) return report.status();
+  if (command.verify.long_cases && command.run.device == "cpu" && fnmatch(command.verify.ops.c_str(), "kda_numerics", 0) == 0)
+    LATHE_RETURN_IF_ERROR(add_kda_numerics(command.run.threads, *report));
   if (command.json) {
     print_json(*report);
   } else {
