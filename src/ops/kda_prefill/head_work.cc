@@ -22,7 +22,8 @@ KdaHeadWork::KdaHeadWork(const KdaSteps& steps, const KdaLayer& layer, int token
     float* at = decayed + 3 * t * kp;
     vectors[t] = {at, at + kp, at + 2 * kp, 0};
   }
-  taps_ = arena.take<float>(int64_t{layer.width} * (2 * sizes.kp + sizes.vp));
+  taps_ = arena.take<float>(layer.heads * taps_floats());
+  have_taps_.assign(layer.heads, false);
   raw_ = arena.take<const void*>(layer.width - 1 + 2 * tokens);
 }
 
@@ -32,8 +33,10 @@ void KdaHeadWork::take_head(int h) {
   rate_ = std::exp(layer.a_log[h]);
   const float* w = layer.conv_weight.data;
   const int64_t keys = int64_t{layer.k} * layer.width, values = int64_t{layer.v} * layer.width;
+  if (have_taps_[h]) return;
+  have_taps_[h] = true;
   steps.taps(sizes, layer.width, w + h * keys, w + (layer.heads + h) * keys, w + 2 * layer.heads * keys + h * values,
-             taps_);
+             taps_ + h * taps_floats());
 }
 
 void KdaHeadWork::activate(const KdaRows& in, const KdaMemory& memory, const KdaRun& run, int64_t row, int tokens) {
@@ -62,7 +65,7 @@ void KdaHeadWork::activate(const KdaRows& in, const KdaMemory& memory, const Kda
                              .forget_stride = in.forget.stride,
                              .beta = in.beta.columns(head, 1).at(row),
                              .beta_stride = in.beta.stride,
-                             .taps = taps_,
+                             .taps = taps_ + head * taps_floats(),
                              .dt_bias = layer.dt_bias.data + int64_t{head} * layer.k,
                              .rate = rate_,
                              .bound = layer.bound};

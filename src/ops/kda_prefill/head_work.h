@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "base/arena.h"
 #include "ops/kda_prefill/kda_layer.h"
 #include "ops/kda_prefill/steps.h"
@@ -38,7 +40,10 @@ class KdaHeadWork {
   KdaVectors* vectors;  // [tokens]
 
  private:
-  float* taps_;
+  int64_t taps_floats() const { return int64_t{layer.width} * (2 * sizes.kp + sizes.vp); }
+
+  float* taps_;  // [heads], of those that were taken before
+  std::vector<bool> have_taps_;
   float rate_ = 0;
   const void** raw_;  // [width - 1 + tokens]
 };
