@@ -26,7 +26,7 @@ struct EngineOptions {
 struct SamplingOptions {
   std::optional<float> temperature, top_p;  // absent: as generation_config.json says, else greedy
   float min_p = 0;
-  int top_k = 0;                            // 0: all
+  int top_k = 0;  // 0: all
   uint64_t seed = 0;
   int max_tokens = 512;
 };
@@ -37,7 +37,7 @@ class Prompt;
 enum class Finish { kStop, kLength, kCancelled };
 
 struct Generation {
-  std::string text;                // without the token that ended it
+  std::string text;  // without the token that ended it
   std::vector<int32_t> tokens;
   Finish finish = Finish::kStop;
   int prompt_tokens = 0, cached_tokens = 0;  // cached: went on from the last call's memory
@@ -60,13 +60,15 @@ class Engine {
 
   // Text as it is: no template, no added tokens unless they are spelled out.
   Result<std::shared_ptr<const Prompt>> raw_prompt(std::string_view text, const std::vector<std::string>& images = {});
-  // A conversation, as JSON: [{"role": "user", "content": "..."}, ...] or an object with "messages" and "tools", through
-  // the model's chat template. `images` fill its picture placeholders in order.
-  Result<std::shared_ptr<const Prompt>> chat_prompt(std::string_view messages_json, const std::vector<std::string>& images = {});
+  // A conversation, as JSON: [{"role": "user", "content": "..."}, ...] or an object with "messages" and "tools",
+  // through the model's chat template. `images` fill its picture placeholders in order.
+  Result<std::shared_ptr<const Prompt>> chat_prompt(std::string_view messages_json,
+                                                    const std::vector<std::string>& images = {});
 
-  // Calls on_text with whole characters as they come; returning false cancels. A prompt that begins like what the engine
-  // has in memory from the last call goes on from there.
-  Result<Generation> generate(const Prompt& prompt, const SamplingOptions& sampling, const std::function<bool(std::string_view)>& on_text = {});
+  // Calls on_text with whole characters as they come; returning false cancels. A prompt that begins like what the
+  // engine has in memory from the last call goes on from there.
+  Result<Generation> generate(const Prompt& prompt, const SamplingOptions& sampling,
+                              const std::function<bool(std::string_view)>& on_text = {});
 
   // Reasoning, answer and tool calls of an output of a chat prompt.
   ParsedOutput parse(const Generation& generation) const;

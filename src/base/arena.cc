@@ -25,7 +25,8 @@ void* Arena::take(int64_t bytes) {
 }
 
 Rows Arena::rows(int64_t rows, int64_t width, DType dtype) {
-  Rows r{.data = take(rows * width * dtype_bytes(dtype)), .dtype = dtype, .rows = rows, .width = width, .stride = width};
+  Rows r{
+      .data = take(rows * width * dtype_bytes(dtype)), .dtype = dtype, .rows = rows, .width = width, .stride = width};
   if (dtype == DType::kI8 || dtype == DType::kE4M3) r.scale = take<float>(rows);
   return r;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
-#include <utility>
 
 namespace lathe {
 
@@ -30,7 +29,8 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
   std::string best;
   size_t best_distance = static_cast<size_t>(-1);
   for (const std::string& candidate : candidates) {
-    const size_t gap = candidate.size() > wanted.size() ? candidate.size() - wanted.size() : wanted.size() - candidate.size();
+    const size_t gap =
+        candidate.size() > wanted.size() ? candidate.size() - wanted.size() : wanted.size() - candidate.size();
     if (gap >= best_distance || gap > 8) continue;
     if (const size_t d = edit_distance(wanted, candidate); d < best_distance) best_distance = d, best = candidate;
   }

@@ -106,7 +106,8 @@ std::vector<std::string> JsonReader::texts(const char* field) {
   std::vector<std::string> out;
   const Json* j = get(field);
   if (!j) return out;
-  if (!j->is_array()) fail(field, "expected a list of strings");
+  if (!j->is_array())
+    fail(field, "expected a list of strings");
   else
     for (const Json& item : *j) {
       if (!item.is_string()) {
@@ -124,8 +125,8 @@ std::vector<int64_t> JsonReader::integers(const char* field, int64_t low, int64_
   if (!j) return out;
   const Json list = j->is_array() ? *j : Json::array({*j});
   for (const Json& item : list) {
-    if (!item.is_number_integer() || (item.is_number_unsigned() && item.get<uint64_t>() > INT64_MAX) || item.get<int64_t>() < low ||
-        item.get<int64_t>() > high) {
+    if (!item.is_number_integer() || (item.is_number_unsigned() && item.get<uint64_t>() > INT64_MAX) ||
+        item.get<int64_t>() < low || item.get<int64_t>() > high) {
       fail(field, fmt::format("holds {}; expected integers from {} to {}", shown(item), low, high));
       break;
     }
@@ -138,7 +139,8 @@ std::vector<double> JsonReader::numbers(const char* field) {
   std::vector<double> out;
   const Json* j = get(field);
   if (!j) return out;
-  if (!j->is_array()) fail(field, "expected a list of numbers");
+  if (!j->is_array())
+    fail(field, "expected a list of numbers");
   else
     for (const Json& item : *j) {
       if (!item.is_number() || !std::isfinite(item.get<double>())) {

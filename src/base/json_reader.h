@@ -13,9 +13,9 @@ namespace lathe {
 Result<nlohmann::json> read_json_file(const std::string& path, int64_t limit_bytes);
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& path);
 
-// Typed reads from one JSON object of a file. Errors name the file, the field's full path, what stands there and what is
-// expected. The first error is kept and later reads return defaults, so a struct can be read straight down and checked
-// once at the end.
+// Typed reads from one JSON object of a file. Errors name the file, the field's full path, what stands there and what
+// is expected. The first error is kept and later reads return defaults, so a struct can be read straight down and
+// checked once at the end.
 class JsonReader {
  public:
   JsonReader(const nlohmann::json& object, std::string file, std::string path = "");
@@ -26,10 +26,11 @@ class JsonReader {
   double number(const char* field, double fallback, double low, double high);
   bool boolean(const char* field, bool fallback);
   std::string text(const char* field, const std::string& fallback);
-  std::vector<std::string> texts(const char* field);         // absent: empty
-  std::vector<int64_t> integers(const char* field, int64_t low, int64_t high);  // a single integer counts as a list of one
+  std::vector<std::string> texts(const char* field);  // absent: empty
+  std::vector<int64_t> integers(const char* field, int64_t low,
+                                int64_t high);  // a single integer counts as a list of one
   std::vector<double> numbers(const char* field);
-  const nlohmann::json* object(const char* field);           // nullptr if absent
+  const nlohmann::json* object(const char* field);  // nullptr if absent
 
   void fail(const std::string& field, const std::string& message);
   std::string path_of(const std::string& field) const;

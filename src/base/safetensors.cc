@@ -19,8 +19,8 @@ constexpr int64_t kMaxHeaderBytes = int64_t{256} << 20;  // a checkpoint of 76,0
 constexpr int64_t kMaxDims = 8;
 
 constexpr std::pair<const char*, DType> kNames[] = {
-    {"F64", DType::kF64}, {"F32", DType::kF32}, {"BF16", DType::kBF16},   {"F16", DType::kF16}, {"F8_E4M3", DType::kE4M3},
-    {"I64", DType::kI64}, {"I32", DType::kI32}, {"I8", DType::kI8},       {"U8", DType::kU8},   {"BOOL", DType::kBool},
+    {"F64", DType::kF64}, {"F32", DType::kF32}, {"BF16", DType::kBF16}, {"F16", DType::kF16}, {"F8_E4M3", DType::kE4M3},
+    {"I64", DType::kI64}, {"I32", DType::kI32}, {"I8", DType::kI8},     {"U8", DType::kU8},   {"BOOL", DType::kBool},
 };
 
 const char* file_name(DType t) {
@@ -54,7 +54,8 @@ Result<TensorSpan> parse_entry(const std::string& path, const std::string& name,
   if (!entry["dtype"].is_string() || !dtype_of(entry["dtype"], span.dtype))
     return corrupt("{}: tensor '{}': dtype {} is not supported", path, name, entry["dtype"].dump());
   const Json& shape = entry["shape"];
-  if (!shape.is_array() || shape.size() > kMaxDims) return corrupt("{}: tensor '{}': shape must be a list of up to 8 sizes", path, name);
+  if (!shape.is_array() || shape.size() > kMaxDims)
+    return corrupt("{}: tensor '{}': shape must be a list of up to 8 sizes", path, name);
   int64_t bytes = dtype_bytes(span.dtype);
   for (const Json& dim : shape) {
     int64_t size;
@@ -64,10 +65,12 @@ Result<TensorSpan> parse_entry(const std::string& path, const std::string& name,
   }
   const Json& offsets = entry["data_offsets"];
   int64_t begin, end;
-  if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], begin) || !as_size(offsets[1], end) || begin > end)
+  if (!offsets.is_array() || offsets.size() != 2 || !as_size(offsets[0], begin) || !as_size(offsets[1], end) ||
+      begin > end)
     return corrupt("{}: tensor '{}': data_offsets {} must be [begin, end]", path, name, offsets.dump());
   if (end > data_bytes)
-    return corrupt("{}: tensor '{}' ends at data byte {}, the file at {}: incomplete copy?", path, name, end, data_bytes);
+    return corrupt("{}: tensor '{}' ends at data byte {}, the file at {}: incomplete copy?", path, name, end,
+                   data_bytes);
   if (end - begin != bytes)
     return corrupt("{}: tensor '{}': shape {} of {} needs {} bytes, data_offsets give {}", path, name, shape.dump(),
                    dtype_name(span.dtype), bytes, end - begin);
@@ -89,18 +92,27 @@ Status check_overlaps(const std::string& path, const std::map<std::string, Tenso
 
 }  // namespace
 
-Result<std::map<std::string, TensorSpan, std::less<>>> Safetensors::parse(const uint8_t* bytes, int64_t count, const std::string& path) {
+Result<std::map<std::string, TensorSpan, std::less<>>> Safetensors::parse(const uint8_t* bytes, int64_t count,
+                                                                          const std::string& path) {
   if (count < 8) return corrupt("{}: {} bytes; a safetensors file has at least 8", path, count);
   uint64_t header_bytes;
   std::memcpy(&header_bytes, bytes, 8);
   if (header_bytes > static_cast<uint64_t>(count - 8))
-    return corrupt("{}: the header claims {} bytes, the file has {}: truncated, or not safetensors", path, header_bytes, count);
+    return corrupt("{}: the header claims {} bytes, the file has {}: truncated, or not safetensors", path, header_bytes,
+                   count);
   if (header_bytes > static_cast<uint64_t>(kMaxHeaderBytes))
     return corrupt("{}: a header of {} bytes; at most {} are read", path, header_bytes, kMaxHeaderBytes);
   const char* text = reinterpret_cast<const char*>(bytes + 8);
   int depth = 0;  // deeper nesting than any header has would only cost stack
-  Json header = Json::parse(text, text + header_bytes, [&](int d, Json::parse_event_t, Json&) { depth = std::max(depth, d); return d <= 8; }, false);
-  if (header.is_discarded() || !header.is_object() || depth > 8) return corrupt("{}: the header is not a JSON object", path);
+  Json header = Json::parse(
+      text, text + header_bytes,
+      [&](int d, Json::parse_event_t, Json&) {
+        depth = std::max(depth, d);
+        return d <= 8;
+      },
+      false);
+  if (header.is_discarded() || !header.is_object() || depth > 8)
+    return corrupt("{}: the header is not a JSON object", path);
 
   std::map<std::string, TensorSpan, std::less<>> tensors;
   const int64_t data_begin = 8 + static_cast<int64_t>(header_bytes);
@@ -129,7 +141,8 @@ std::vector<std::string> Safetensors::names() const {
 Result<TensorSpan> Safetensors::find(std::string_view name) const {
   if (auto it = tensors_.find(name); it != tensors_.end()) return it->second;
   const std::string nearest = nearest_name(name, names());
-  return not_found("{}: no tensor '{}'{}", path(), name, nearest.empty() ? "" : fmt::format("; nearest is '{}'", nearest));
+  return not_found("{}: no tensor '{}'{}", path(), name,
+                   nearest.empty() ? "" : fmt::format("; nearest is '{}'", nearest));
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std::vector<Entry> entries) {
@@ -139,7 +152,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
   for (const Entry& e : entries) {
     int64_t bytes = dtype_bytes(e.dtype);
     for (int64_t d : e.shape) bytes *= d;
-    header[e.name] = {{"dtype", file_name(e.dtype)}, {"shape", e.shape},
+    header[e.name] = {{"dtype", file_name(e.dtype)},
+                      {"shape", e.shape},
                       {"data_offsets", {writer.expected_bytes_, writer.expected_bytes_ + bytes}}};
     writer.expected_bytes_ += bytes;
   }

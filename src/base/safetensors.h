@@ -25,7 +25,8 @@ class Safetensors {
  public:
   static Result<Safetensors> open(const std::string& path);
   // The same over bytes in memory, which must outlive the result; `path` is for messages.
-  static Result<std::map<std::string, TensorSpan, std::less<>>> parse(const uint8_t* data, int64_t bytes, const std::string& path);
+  static Result<std::map<std::string, TensorSpan, std::less<>>> parse(const uint8_t* data, int64_t bytes,
+                                                                      const std::string& path);
 
   Result<TensorSpan> find(std::string_view name) const;  // an error names the file and the nearest tensor
   const std::map<std::string, TensorSpan, std::less<>>& tensors() const { return tensors_; }

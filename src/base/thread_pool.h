@@ -24,8 +24,9 @@ class ThreadPool {
   template <class F>
   void run(int64_t tasks, F&& f) {
     using Plain = std::remove_reference_t<F>;
-    dispatch(tasks, [](void* context, int64_t task, int worker) { (*static_cast<Plain*>(context))(task, worker); },
-             const_cast<void*>(static_cast<const void*>(&f)));
+    dispatch(
+        tasks, [](void* context, int64_t task, int worker) { (*static_cast<Plain*>(context))(task, worker); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
  private:

@@ -92,7 +92,8 @@ struct Pool {
   int64_t item_bytes() const { return item_size * dtype_bytes(dtype) + (scale ? item_size / block * 4 : 0); }
 };
 
-// Which rows belong to which sequence: rows [start[i], start[i+1]) are positions past[i], past[i] + 1, ... of sequence i.
+// Which rows belong to which sequence: rows [start[i], start[i+1]) are positions past[i], past[i] + 1, ... of sequence
+// i.
 struct Ragged {
   Array<const int32_t> start;  // [sequences + 1]
   Array<const int32_t> past;   // [sequences]

@@ -8,15 +8,24 @@ namespace lathe {
 
 const char* segment_kind_name(SegmentKind kind) {
   switch (kind) {
-    case SegmentKind::kLatentPage: return "latent_page";
-    case SegmentKind::kIndexPage: return "index_page";
-    case SegmentKind::kState: return "state";
-    case SegmentKind::kConvRing: return "conv_ring";
-    case SegmentKind::kOpenRows: return "open_rows";
-    case SegmentKind::kReplayKeys: return "replay_keys";
-    case SegmentKind::kReplayD: return "replay_d";
-    case SegmentKind::kReplayGates: return "replay_gates";
-    case SegmentKind::kHiddenRow: return "hidden_row";
+    case SegmentKind::kLatentPage:
+      return "latent_page";
+    case SegmentKind::kIndexPage:
+      return "index_page";
+    case SegmentKind::kState:
+      return "state";
+    case SegmentKind::kConvRing:
+      return "conv_ring";
+    case SegmentKind::kOpenRows:
+      return "open_rows";
+    case SegmentKind::kReplayKeys:
+      return "replay_keys";
+    case SegmentKind::kReplayD:
+      return "replay_d";
+    case SegmentKind::kReplayGates:
+      return "replay_gates";
+    case SegmentKind::kHiddenRow:
+      return "hidden_row";
   }
   return "?";
 }
@@ -59,7 +68,8 @@ Result<Pool> SequenceMemory::make_pool(int64_t items, int64_t item_size, DType d
   return Pool{.data = buffers_.back().as(), .dtype = dtype, .items = items, .item_size = item_size};
 }
 
-Result<std::unique_ptr<SequenceMemory>> SequenceMemory::create(Device& device, const MemoryShape& shape, int slots, int pages) {
+Result<std::unique_ptr<SequenceMemory>> SequenceMemory::create(Device& device, const MemoryShape& shape, int slots,
+                                                               int pages) {
   LATHE_CHECK(slots > 0 && pages >= 0 && shape.page_tokens % shape.kpool == 0);
   std::unique_ptr<SequenceMemory> m(new SequenceMemory(device, shape));
   const ItemSizes size(shape);
@@ -155,7 +165,8 @@ Status SequenceMemory::reserve(SequenceId id, int tokens) {
     if (page_users_[s.pages[i]] > 1) shared.push_back(i);
   const size_t fresh = wanted > s.pages.size() ? wanted - s.pages.size() : 0;
   if (fresh + shared.size() > free_pages_.size())
-    return exhausted("{} tokens need {} more cache pages, {} are free", tokens, fresh + shared.size(), free_pages_.size());
+    return exhausted("{} tokens need {} more cache pages, {} are free", tokens, fresh + shared.size(),
+                     free_pages_.size());
   auto take = [&] {
     const int32_t page = free_pages_.back();
     free_pages_.pop_back();
@@ -190,7 +201,9 @@ Status SequenceMemory::rollback(SequenceId id, int position) {
   Sequence& s = at(id);
   if (position > s.position || position < 0) return invalid("rollback to {} of a sequence at {}", position, s.position);
   if (position < state_position(id))
-    return invalid("rollback to {}: the recurrent state stands at {} and can't go back; fork or take a checkpoint first", position, state_position(id));
+    return invalid(
+        "rollback to {}: the recurrent state stands at {} and can't go back; fork or take a checkpoint first", position,
+        state_position(id));
   cursor_[s.slot] -= s.position - position;
   s.position = position;
   return Status::ok();
@@ -210,7 +223,9 @@ void SequenceMemory::advance_in_ring(SequenceId id, int rows, int written) {
 
 void SequenceMemory::folded(SequenceId id) { cursor_[at(id).slot] = 0; }
 
-KdaMemory SequenceMemory::kda(int layer) const { return {.state = state_[layer], .conv = conv_[layer], .ring = shape_.conv_ring()}; }
+KdaMemory SequenceMemory::kda(int layer) const {
+  return {.state = state_[layer], .conv = conv_[layer], .ring = shape_.conv_ring()};
+}
 
 Array<const int32_t> SequenceMemory::upload_cursors() {
   const int64_t count = static_cast<int64_t>(cursor_.size());
@@ -224,11 +239,13 @@ std::vector<Segment> SequenceMemory::segments(SequenceId id) const {
   auto by_page = [&](SegmentKind kind, const std::vector<Pool>& pools) {
     for (size_t layer = 0; layer < pools.size(); ++layer)
       for (size_t i = 0; pools[layer].items && i < s.pages.size(); ++i)
-        list.push_back({kind, static_cast<int>(layer), static_cast<int64_t>(i) * shape_.page_tokens, pools[layer].at(s.pages[i]), pools[layer].item_bytes()});
+        list.push_back({kind, static_cast<int>(layer), static_cast<int64_t>(i) * shape_.page_tokens,
+                        pools[layer].at(s.pages[i]), pools[layer].item_bytes()});
   };
   auto by_slot = [&](SegmentKind kind, const std::vector<Pool>& pools) {
     for (size_t layer = 0; layer < pools.size(); ++layer)
-      if (pools[layer].items) list.push_back({kind, static_cast<int>(layer), -1, pools[layer].at(s.slot), pools[layer].item_bytes()});
+      if (pools[layer].items)
+        list.push_back({kind, static_cast<int>(layer), -1, pools[layer].at(s.slot), pools[layer].item_bytes()});
   };
   by_page(SegmentKind::kLatentPage, latent_);
   by_page(SegmentKind::kIndexPage, index_);

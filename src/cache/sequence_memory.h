@@ -11,8 +11,8 @@
 
 namespace lathe {
 
-// What a sequence consists of: one entry a piece of device memory. Export, import, host tier and checksums walk the list
-// of segments, so a kind that is added here can't be forgotten there.
+// What a sequence consists of: one entry a piece of device memory. Export, import, host tier and checksums walk the
+// list of segments, so a kind that is added here can't be forgotten there.
 enum class SegmentKind {
   kLatentPage,
   kIndexPage,
@@ -28,7 +28,7 @@ const char* segment_kind_name(SegmentKind kind);
 
 struct Segment {
   SegmentKind kind;
-  int layer;         // index among the layers of its kind of mixer
+  int layer;               // index among the layers of its kind of mixer
   int64_t first_position;  // of a page; -1 for what belongs to a slot
   void* address;
   int64_t bytes;
@@ -46,7 +46,7 @@ class SequenceMemory {
   SequenceMemory(const SequenceMemory&) = delete;
 
   // -- a sequence's life
-  Result<SequenceId> open();       // exhausted when no slot is free
+  Result<SequenceId> open();  // exhausted when no slot is free
   void close(SequenceId id);
   // Pages so that positions below `tokens` may be written; shared pages that would be written become own copies.
   // All or nothing: on `exhausted` nothing has changed.
@@ -56,8 +56,8 @@ class SequenceMemory {
   // Forgets positions from `position` on. Possible down to state_position(id): the KDA state itself can't go back.
   Status rollback(SequenceId id, int position);
 
-  // After a forward pass succeeded: `rows` more positions count. `in_ring`: they lie in the replay ring; `written` is how
-  // many records that step wrote (>= rows), for the rule of ops/kda_replay's replay_base.
+  // After a forward pass succeeded: `rows` more positions count. `in_ring`: they lie in the replay ring; `written` is
+  // how many records that step wrote (>= rows), for the rule of ops/kda_replay's replay_base.
   void advance(SequenceId id, int rows);
   void advance_in_ring(SequenceId id, int rows, int written);
   // After the ring was folded into the state by kda_replay's flush.
@@ -107,16 +107,16 @@ class SequenceMemory {
   Device& device_;
   MemoryShape shape_;
   std::vector<DeviceBuffer> buffers_;
-  std::vector<Pool> latent_, index_, open_;              // by sparse layer
+  std::vector<Pool> latent_, index_, open_;                         // by sparse layer
   std::vector<Pool> state_, conv_, ring_key_, ring_d_, ring_gate_;  // by KDA layer
   Pool hidden_;
   DeviceBuffer cursors_on_device_;
 
   std::vector<Sequence> sequences_;
   std::vector<SequenceId> free_ids_;
-  std::vector<int> free_slots_;                          // a stack: the warmest slot goes out first
+  std::vector<int> free_slots_;  // a stack: the warmest slot goes out first
   std::vector<int32_t> free_pages_, page_users_;
-  std::vector<int32_t> cursor_;                          // by slot
+  std::vector<int32_t> cursor_;  // by slot
 };
 
 }  // namespace lathe

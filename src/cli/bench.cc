@@ -12,7 +12,9 @@ namespace lathe {
 void add_bench_reporting(CLI::App& sub, BenchReporting& reporting) {
   add_json_option(sub, reporting.json);
   sub.add_flag("--record", reporting.record, "Append the rows, with commit and machine, to the history");
-  sub.add_option("--history", reporting.history, "File for --record; it must exist")->type_name("FILE")->capture_default_str();
+  sub.add_option("--history", reporting.history, "File for --record; it must exist")
+      ->type_name("FILE")
+      ->capture_default_str();
 }
 
 Status report_rows(const BenchReporting& reporting, const std::vector<NumberRow>& rows) {

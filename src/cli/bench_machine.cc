@@ -18,7 +18,8 @@ struct Command {
 
 Outcome run_bench_machine(const Command& command) {
   MachineOptions options{.threads = command.run.threads};
-  while (options.largest_bytes > available_memory_bytes() / 2 && options.largest_bytes > (int64_t{16} << 20)) options.largest_bytes /= 4;
+  while (options.largest_bytes > available_memory_bytes() / 2 && options.largest_bytes > (int64_t{16} << 20))
+    options.largest_bytes /= 4;
   Result<std::vector<NumberRow>> rows = [&] {
     ProgressLine progress;
     return bench_machine(options, [&](const std::string& what, int done, int all) { progress.show(done, all, what); });
@@ -33,7 +34,8 @@ Outcome run_bench_machine(const Command& command) {
 
 void add_bench_machine(CLI::App& bench, Chosen& chosen) {
   auto command = std::make_shared<Command>();
-  CLI::App* sub = bench.add_subcommand("machine", "Bandwidth at working sets from 1 MB to 1 GB, dot products in fp32, bf16 and int8");
+  CLI::App* sub = bench.add_subcommand(
+      "machine", "Bandwidth at working sets from 1 MB to 1 GB, dot products in fp32, bf16 and int8");
   add_threads_option(*sub, command->run.threads);
   add_bench_reporting(*sub, command->reporting);
   sub->footer("Examples:\n  lathe bench machine\n  lathe bench machine --threads 1 --json");

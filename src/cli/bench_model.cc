@@ -32,9 +32,19 @@ Status print_life(const ModelBenchOptions& options) {
 }
 
 std::vector<std::string> life_command(const Command& c) {
-  std::vector<std::string> argv = {own_binary(), "bench", "model", c.bench.config, "--format", c.format, "--one-life",
-                                   "--threads", std::to_string(c.bench.threads), "--prefill", std::to_string(c.bench.prefill_tokens),
-                                   "--steps", std::to_string(c.bench.decode_steps)};
+  std::vector<std::string> argv = {own_binary(),
+                                   "bench",
+                                   "model",
+                                   c.bench.config,
+                                   "--format",
+                                   c.format,
+                                   "--one-life",
+                                   "--threads",
+                                   std::to_string(c.bench.threads),
+                                   "--prefill",
+                                   std::to_string(c.bench.prefill_tokens),
+                                   "--steps",
+                                   std::to_string(c.bench.decode_steps)};
   for (const std::string& v : c.bench.variants) argv.insert(argv.end(), {"--variant", v});
   for (int context : c.bench.contexts) argv.insert(argv.end(), {"--context", std::to_string(context)});
   return argv;
@@ -65,14 +75,27 @@ Outcome run_bench_model(const Command& command) {
 
 void add_bench_model(CLI::App& bench, Chosen& chosen) {
   auto command = std::make_shared<Command>();
-  CLI::App* sub = bench.add_subcommand("model", "A model of random weights from its configuration: decode, prefill, cost against context");
-  sub->add_option("config", command->bench.config, "config.json of a model")->required()->check(CLI::ExistingFile)->type_name("CONFIG");
-  sub->add_option("--format", command->format, "Weights: bf16, w8a8-int8")->check(CLI::IsMember({"bf16", "w8a8-int8"}))->capture_default_str();
-  sub->add_option("--context", command->bench.contexts, "Context lengths to decode at (default: 1024 to 131072). Repeatable")
+  CLI::App* sub = bench.add_subcommand(
+      "model", "A model of random weights from its configuration: decode, prefill, cost against context");
+  sub->add_option("config", command->bench.config, "config.json of a model")
+      ->required()
+      ->check(CLI::ExistingFile)
+      ->type_name("CONFIG");
+  sub->add_option("--format", command->format, "Weights: bf16, w8a8-int8")
+      ->check(CLI::IsMember({"bf16", "w8a8-int8"}))
+      ->capture_default_str();
+  sub->add_option("--context", command->bench.contexts,
+                  "Context lengths to decode at (default: 1024 to 131072). Repeatable")
       ->check(CLI::Range(16, 1 << 24));
-  sub->add_option("--prefill", command->bench.prefill_tokens, "Tokens of the prompt")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  sub->add_option("--steps", command->bench.decode_steps, "Decode steps at each context")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  sub->add_option("--lives", command->lives, "Process lives; each gives one number")->check(CLI::Range(1, 1000))->capture_default_str();
+  sub->add_option("--prefill", command->bench.prefill_tokens, "Tokens of the prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  sub->add_option("--steps", command->bench.decode_steps, "Decode steps at each context")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  sub->add_option("--lives", command->lives, "Process lives; each gives one number")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
   add_threads_option(*sub, command->bench.threads);
   add_variant_option(*sub, command->bench.variants);
@@ -83,7 +106,8 @@ void add_bench_model(CLI::App& bench, Chosen& chosen) {
       "  lathe bench model bench/configs/1b.json --format w8a8-int8 --record\n"
       "  lathe bench model bench/configs/1b.json --context 1024 --lives 1 --json");
   sub->callback([&chosen, command] {
-    command->bench.format = command->format == "bf16" ? glm5_next::WeightFormat::kPlain : glm5_next::WeightFormat::kRowInt8;
+    command->bench.format =
+        command->format == "bf16" ? glm5_next::WeightFormat::kPlain : glm5_next::WeightFormat::kRowInt8;
     chosen.body = [command] { return run_bench_model(*command); };
   });
 }

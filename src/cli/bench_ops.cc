@@ -24,8 +24,9 @@ struct Command {
 Status print_life(const std::vector<BenchItem>& plan, int threads) {
   ProgressLine progress;
   LATHE_ASSIGN(const std::vector<LifeTiming> timings, bench_life(plan, threads, [&](int item) {
-    progress.show(item, static_cast<int>(plan.size()), plan[item].info().name + " " + plan[item].variant_name());
-  }));
+                 progress.show(item, static_cast<int>(plan.size()),
+                               plan[item].info().name + " " + plan[item].variant_name());
+               }));
   nlohmann::json all = nlohmann::json::array();
   for (const LifeTiming& t : timings) all.push_back(to_json(t));
   fmt::print("{}\n", all.dump());
@@ -33,8 +34,9 @@ Status print_life(const std::vector<BenchItem>& plan, int threads) {
 }
 
 std::vector<std::string> life_command(const Command& command) {
-  std::vector<std::string> argv = {own_binary(), "bench", "ops", command.bench.ops, "--cases", command.bench.cases, "--one-life",
-                                   "--threads", std::to_string(command.run.threads)};
+  std::vector<std::string> argv = {own_binary(),      "bench",     "ops",
+                                   command.bench.ops, "--cases",   command.bench.cases,
+                                   "--one-life",      "--threads", std::to_string(command.run.threads)};
   for (const std::string& v : command.run.variants) argv.insert(argv.end(), {"--variant", v});
   return argv;
 }
@@ -58,11 +60,12 @@ Outcome run_bench_ops(Command& command) {
   if (command.one_life) return print_life(plan, command.run.threads);
 
   LATHE_ASSIGN(const BenchReport report, bench_ops(plan, command.bench, [&](int life) {
-    fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, command.bench.lives);
-    return start_life(command);
-  }));
+                 fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, command.bench.lives);
+                 return start_life(command);
+               }));
   if (report.rotated_bytes < 4 * machine_facts().last_cache_bytes)
-    fmt::print(stderr, "lathe: buffers rotate over {} MB only, memory allows no more (4 times the last cache is {} MB)\n",
+    fmt::print(stderr,
+               "lathe: buffers rotate over {} MB only, memory allows no more (4 times the last cache is {} MB)\n",
                report.rotated_bytes >> 20, 4 * machine_facts().last_cache_bytes >> 20);
   LATHE_RETURN_IF_ERROR(report_rows(command.reporting, report.rows));
   for (const std::string& refused : report.refused) fmt::print(stderr, "lathe: refused: {}\n", refused);
@@ -73,10 +76,15 @@ Outcome run_bench_ops(Command& command) {
 
 void add_bench_ops(CLI::App& bench, Chosen& chosen) {
   auto command = std::make_shared<Command>();
-  CLI::App* sub = bench.add_subcommand("ops", "Operators at real sizes, cold: medians over process lives, against measured ceilings");
-  sub->add_option("operators", command->bench.ops, "Operators by name or glob")->type_name("GLOB")->capture_default_str();
+  CLI::App* sub = bench.add_subcommand(
+      "ops", "Operators at real sizes, cold: medians over process lives, against measured ceilings");
+  sub->add_option("operators", command->bench.ops, "Operators by name or glob")
+      ->type_name("GLOB")
+      ->capture_default_str();
   sub->add_option("--cases", command->bench.cases, "Cases by name or glob")->type_name("GLOB")->capture_default_str();
-  sub->add_option("--lives", command->bench.lives, "Process lives; each gives one number")->check(CLI::Range(1, 1000))->capture_default_str();
+  sub->add_option("--lives", command->bench.lives, "Process lives; each gives one number")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
   add_threads_option(*sub, command->run.threads);
   add_variant_option(*sub, command->run.variants);

@@ -28,13 +28,16 @@ Json answer_message(const ParsedOutput& out) {
   Json message = {{"role", "assistant"}, {"content", out.content}};
   if (!out.reasoning.empty()) message["reasoning_content"] = out.reasoning;
   for (const ParsedOutput::ToolCall& call : out.tool_calls)
-    message["tool_calls"].push_back({{"type", "function"}, {"function", {{"name", call.name}, {"arguments", Json::parse(call.arguments, nullptr, false)}}}});
+    message["tool_calls"].push_back(
+        {{"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", Json::parse(call.arguments, nullptr, false)}}}});
   return message;
 }
 
 Outcome run(const CLI::App& sub, const Options& o) {
   EngineOptions engine_options = o.engine;
-  engine_options.device = o.run.device, engine_options.threads = o.run.threads, engine_options.variants = o.run.variants;
+  engine_options.device = o.run.device, engine_options.threads = o.run.threads,
+  engine_options.variants = o.run.variants;
   SamplingOptions sampling = o.sampling;
   if (sub.count("--temperature")) sampling.temperature = o.temperature;
   LATHE_ASSIGN(const std::unique_ptr<Engine> engine, Engine::load(engine_options));
@@ -69,14 +72,17 @@ void add_chat(CLI::App& app, Chosen& chosen) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("chat", "A conversation in the terminal");
   sub->group(kRunModels);
-  sub->add_option("--model", o->engine.model, "Folder of a checkpoint, with tokenizer.json and chat_template.jinja")->required();
+  sub->add_option("--model", o->engine.model, "Folder of a checkpoint, with tokenizer.json and chat_template.jinja")
+      ->required();
   sub->add_option("--system", o->system, "System message");
   sub->add_option("--max-tokens", o->sampling.max_tokens, "Tokens of an answer at most")->capture_default_str();
   sub->add_option("--temperature", o->temperature, "0: always the likeliest token (default: generation_config.json)");
   sub->add_option("--seed", o->sampling.seed, "The same seed draws the same tokens")->capture_default_str();
   sub->add_option("--dtype", o->engine.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   add_run_options(*sub, o->run);
-  sub->footer("Examples:\n  lathe chat --model models/demo\n  echo 'What is Lathe?' | lathe chat --model models/demo --temperature 0");
+  sub->footer(
+      "Examples:\n  lathe chat --model models/demo\n  echo 'What is Lathe?' | lathe chat --model models/demo "
+      "--temperature 0");
   sub->callback([&chosen, sub, o] { chosen.body = [sub, o] { return run(*sub, *o); }; });
 }
 

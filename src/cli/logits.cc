@@ -32,19 +32,28 @@ void add_logits(CLI::App& app, Chosen& chosen) {
   CLI::App* sub = app.add_subcommand("logits", "Teacher-forced logits of token lists, by any path through the engine");
   sub->group(kRunModels);
   sub->add_option("--model", o->logits.model, "Folder of a checkpoint")->required();
-  sub->add_option("--tokens", o->tokens, "JSON file: a list of token-id lists, placeholders already expanded")->required();
+  sub->add_option("--tokens", o->tokens, "JSON file: a list of token-id lists, placeholders already expanded")
+      ->required();
   sub->add_option("--out", o->out, "safetensors file to write: logits.<i> [T, vocab] f32")->required();
   sub->add_option("--dtype", o->logits.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   sub->add_option("--chunk", o->logits.chunk, "Prefill in pieces of N tokens")->check(CLI::PositiveNumber);
-  sub->add_option("--decode-from", o->logits.decode_from, "Feed tokens from position K on one by one through the caches")->check(CLI::NonNegativeNumber);
+  sub->add_option("--decode-from", o->logits.decode_from,
+                  "Feed tokens from position K on one by one through the caches")
+      ->check(CLI::NonNegativeNumber);
   sub->add_flag("--replay", o->logits.replay, "Decode by replay ring");
   sub->add_option("--cut", o->logits.cut, "Run on in-process ranks: tp=N, ep=N or cp=N");
   sub->add_flag("--hidden", o->logits.hidden, "Also write hidden.<i>.<layer> [T, hc_mult, hidden]");
-  sub->add_option("--image", o->logits.images, "Picture file; repeat, in order of the placeholders")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  sub->add_option("--video", o->logits.videos, "Folder of frames; repeat, in order")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub->add_option("--image", o->logits.images, "Picture file; repeat, in order of the placeholders")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub->add_option("--video", o->logits.videos, "Folder of frames; repeat, in order")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_run_options(*sub, o->run);
-  sub->footer("Examples:\n  lathe logits --model models/demo --tokens ids.json --out logits.safetensors --chunk 64\n"
-              "  lathe logits --model models/demo --tokens ids.json --out logits.safetensors --dtype f32 --decode-from 100 --replay");
+  sub->footer(
+      "Examples:\n  lathe logits --model models/demo --tokens ids.json --out logits.safetensors --chunk 64\n"
+      "  lathe logits --model models/demo --tokens ids.json --out logits.safetensors --dtype f32 --decode-from 100 "
+      "--replay");
   sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
 }
 

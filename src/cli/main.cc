@@ -1,8 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
-#include <unistd.h>
 
 #include "cli/command.h"
 #include "feedback/build_info.h"
@@ -12,18 +12,8 @@ namespace {
 using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
-    add_chat,
-    add_eval,
-    add_generate,
-    add_inspect,
-    add_logits,
-    add_quantize,
-    add_render,
-    add_synth,
-    add_tokenize,
-    add_bench,
-    add_verify,
-    add_version,
+    add_chat,   add_eval,  add_generate, add_inspect, add_logits, add_quantize,
+    add_render, add_synth, add_tokenize, add_bench,   add_verify, add_version,
 };
 
 constexpr const char* kFooter =

@@ -14,11 +14,14 @@ std::string with_prefix(double value) {
 std::string number_line(const NumberRow& row) {
   std::string line = fmt::format("{:<44} {:<14}", row.op + "/" + row.case_name, row.variant);
   if (row.median_us) line += fmt::format(" {:>10.1f} us (±{:.1f})", *row.median_us, row.spread_us.value_or(0));
-  if (row.median_us && row.bytes && *row.bytes > 0) line += fmt::format("  {}B/s", with_prefix(*row.bytes / *row.median_us * 1e6));
-  if (row.median_us && row.flop && *row.flop > 0) line += fmt::format("  {}OP/s", with_prefix(*row.flop / *row.median_us * 1e6));
+  if (row.median_us && row.bytes && *row.bytes > 0)
+    line += fmt::format("  {}B/s", with_prefix(*row.bytes / *row.median_us * 1e6));
+  if (row.median_us && row.flop && *row.flop > 0)
+    line += fmt::format("  {}OP/s", with_prefix(*row.flop / *row.median_us * 1e6));
   if (row.tokens_per_s) line += fmt::format("  {:.1f} tokens/s", *row.tokens_per_s);
   if (row.roof_fraction) line += fmt::format("  {:.2f} of roof", *row.roof_fraction);
-  if (row.error_ratio) line += fmt::format("  error {:.2g} ({:.2f} of tolerance)", *row.error_ratio, row.error_of_tolerance.value_or(0));
+  if (row.error_ratio)
+    line += fmt::format("  error {:.2g} ({:.2f} of tolerance)", *row.error_ratio, row.error_of_tolerance.value_or(0));
   if (!row.note.empty()) line += "  [" + row.note + "]";
   return line;
 }

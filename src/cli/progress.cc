@@ -19,7 +19,8 @@ ProgressLine::~ProgressLine() {
 void ProgressLine::show(int done, int all, const std::string& what) {
   if (!terminal_) return;
   const int full = all > 0 ? done * kBarWidth / all : kBarWidth;
-  fmt::print(stderr, "{}[{}{}] {}/{} {}", kEraseLine, std::string(full, '#'), std::string(kBarWidth - full, '.'), done, all, what);
+  fmt::print(stderr, "{}[{}{}] {}/{} {}", kEraseLine, std::string(full, '#'), std::string(kBarWidth - full, '.'), done,
+             all, what);
   std::fflush(stderr);
   shown_ = true;
 }

@@ -54,18 +54,25 @@ void add_render(CLI::App& app, Chosen& chosen) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("render", "A conversation to the prompt that a model reads, by its chat template");
   sub->group(kLookInside);
-  sub->add_option("--model", o->model, "Folder with chat_template.jinja (or the field in tokenizer_config.json) and tokenizer.json")->required();
-  sub->add_option("file", o->file, "JSON: a list of messages, or {\"messages\", \"tools\", \"chat_template_kwargs\", \"add_generation_prompt\"}; - is standard input")->required();
+  sub->add_option("--model", o->model,
+                  "Folder with chat_template.jinja (or the field in tokenizer_config.json) and tokenizer.json")
+      ->required();
+  sub->add_option("file", o->file,
+                  "JSON: a list of messages, or {\"messages\", \"tools\", \"chat_template_kwargs\", "
+                  "\"add_generation_prompt\"}; - is standard input")
+      ->required();
   sub->add_option("--tools", o->tools, "JSON file with a list of tools");
   sub->add_option("--kwargs", o->kwargs, "Further variables of the template, as a JSON object");
   sub->add_flag("--no-generation-prompt", o->no_generation_prompt, "Don't open the assistant's turn at the end");
   sub->add_flag("--ids", o->ids, "Print ids instead of the prompt");
   add_json_option(*sub, o->json);
   sub->footer(
-      "ids are those of the reference library, for which <|user|> in a message is a control token. guarded_ids (with --json) are\n"
+      "ids are those of the reference library, for which <|user|> in a message is a control token. guarded_ids (with "
+      "--json) are\n"
       "what generate and chat feed: only the template's own words become control tokens.\n"
       "Examples:\n  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | lathe render --model models/demo -\n"
-      "  lathe render --model models/demo chat.json --tools tools.json --kwargs '{\"reasoning_effort\": \"low\"}' --json");
+      "  lathe render --model models/demo chat.json --tools tools.json --kwargs '{\"reasoning_effort\": \"low\"}' "
+      "--json");
   sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
 }
 

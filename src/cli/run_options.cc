@@ -37,7 +37,8 @@ void add_variant_option(CLI::App& sub, std::vector<std::string>& variants) {
 
 void add_run_options(CLI::App& sub, RunOptions& options) {
   add_threads_option(sub, options.threads);
-  sub.add_option("--device", options.device, "Where to compute: cpu, or sim (a second address space and an in-order queue)")
+  sub.add_option("--device", options.device,
+                 "Where to compute: cpu, or sim (a second address space and an in-order queue)")
       ->check(CLI::IsMember({"cpu", "sim"}))
       ->capture_default_str();
   add_variant_option(sub, options.variants);

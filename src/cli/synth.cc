@@ -35,10 +35,17 @@ Status run(const Options& o) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   LATHE_ASSIGN(const Checkpoint written, Checkpoint::open(o.out));
   if (o.json) {
-    fmt::print("{}\n", nlohmann::json{{"out", o.out}, {"seed", o.seed}, {"tensors", written.tensors().size()}, {"bytes", written.bytes()}, {"seconds", seconds}}.dump(2));
+    fmt::print("{}\n", nlohmann::json{{"out", o.out},
+                                      {"seed", o.seed},
+                                      {"tensors", written.tensors().size()},
+                                      {"bytes", written.bytes()},
+                                      {"seconds", seconds}}
+                           .dump(2));
   } else {
-    fmt::print("{}: {} random tensors, {:.3f} GB, seed {}, in {:.1f} s\n", o.out, written.tensors().size(), static_cast<double>(written.bytes()) / 1e9, o.seed, seconds);
-    fmt::print("No tokenizer: copy tokenizer.json and tokenizer_config.json there to use text; token ids work as it is.\n");
+    fmt::print("{}: {} random tensors, {:.3f} GB, seed {}, in {:.1f} s\n", o.out, written.tensors().size(),
+               static_cast<double>(written.bytes()) / 1e9, o.seed, seconds);
+    fmt::print(
+        "No tokenizer: copy tokenizer.json and tokenizer_config.json there to use text; token ids work as it is.\n");
   }
   return Status::ok();
 }
@@ -47,20 +54,26 @@ Status run(const Options& o) {
 
 void add_synth(CLI::App& app, Chosen& chosen) {
   auto o = std::make_shared<Options>();
-  CLI::App* sub = app.add_subcommand("synth", "A random checkpoint of any size from a config.json: same seed, same bytes");
+  CLI::App* sub =
+      app.add_subcommand("synth", "A random checkpoint of any size from a config.json: same seed, same bytes");
   sub->group(kLookInside);
-  sub->add_option("config", o->config, "config.json of the model; its dtype and quantization_config say how tensors are stored")
-      ->type_name("CONFIG.json")->required();
+  sub->add_option("config", o->config,
+                  "config.json of the model; its dtype and quantization_config say how tensors are stored")
+      ->type_name("CONFIG.json")
+      ->required();
   sub->add_option("out", o->out, "Folder to write: new, or empty")->type_name("OUT")->required();
   sub->add_option("--seed", o->seed, "What the values are drawn from")->capture_default_str();
-  sub->add_option("--shard-bytes", o->shard_bytes, "Largest data size of one file, such as 500MB or 5GiB (default: 5GiB)")
-      ->transform(CLI::AsSizeValue(false))->check(CLI::PositiveNumber);
+  sub->add_option("--shard-bytes", o->shard_bytes,
+                  "Largest data size of one file, such as 500MB or 5GiB (default: 5GiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
   add_threads_option(*sub, o->threads);
   add_json_option(*sub, o->json);
-  sub->footer("The model it makes computes what any model of this shape does, but it knows nothing; there is no tokenizer.\n"
-              "Examples:\n"
-              "  lathe synth bench/configs/1b.json /tmp/1b\n"
-              "  lathe synth my-config.json out --seed 7 --shard-bytes 500MB --json");
+  sub->footer(
+      "The model it makes computes what any model of this shape does, but it knows nothing; there is no tokenizer.\n"
+      "Examples:\n"
+      "  lathe synth bench/configs/1b.json /tmp/1b\n"
+      "  lathe synth my-config.json out --seed 7 --shard-bytes 500MB --json");
   sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
 }
 

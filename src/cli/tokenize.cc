@@ -50,8 +50,10 @@ Status encode(const Options& o, const Tokenizer& tokenizer, const std::string& t
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (o.count) {
     const double rate = seconds > 0 ? static_cast<double>(text.size()) / seconds / 1e6 : 0;
-    fmt::print("{}\n", o.json ? dump({{"bytes", text.size()}, {"tokens", ids.size()}, {"seconds", seconds}, {"mb_per_s", rate}})
-                              : fmt::format("{} bytes, {} tokens, {:.3f} s, {:.1f} MB/s", text.size(), ids.size(), seconds, rate));
+    fmt::print("{}\n",
+               o.json
+                   ? dump({{"bytes", text.size()}, {"tokens", ids.size()}, {"seconds", seconds}, {"mb_per_s", rate}})
+                   : fmt::format("{} bytes, {} tokens, {:.3f} s, {:.1f} MB/s", text.size(), ids.size(), seconds, rate));
     return Status::ok();
   }
   if (!o.json) return fmt::print("{}\n", fmt::join(ids, " ")), Status::ok();
@@ -79,15 +81,21 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
   sub->add_option("--model", o->model, "Folder with a tokenizer.json, or such a file")->required();
   auto* text = sub->add_option("text", o->text, "The text; without it and --file, standard input is read");
   auto* file = sub->add_option("--file", o->file, "Read the text from this file")->excludes(text);
-  sub->add_flag("--plain", o->plain, "Keep <|user|>, <think> and other added tokens as text, as is done with text from outside");
-  sub->add_flag("--special", o->special, "Put the tokens of the file's post-processor (such as <|begin_of_text|>) around the text");
+  sub->add_flag("--plain", o->plain,
+                "Keep <|user|>, <think> and other added tokens as text, as is done with text from outside");
+  sub->add_flag("--special", o->special,
+                "Put the tokens of the file's post-processor (such as <|begin_of_text|>) around the text");
   sub->add_flag("--count", o->count, "Print bytes, tokens and the time that encoding took, instead of ids");
-  sub->add_option("--ids", o->ids, "Decode these ids instead, as 1,2,3 or 1 2 3")->delimiter(',')->excludes(text)->excludes(file);
+  sub->add_option("--ids", o->ids, "Decode these ids instead, as 1,2,3 or 1 2 3")
+      ->delimiter(',')
+      ->excludes(text)
+      ->excludes(file);
   sub->add_flag("--skip-special", o->skip_special, "With --ids: leave out special tokens");
   add_json_option(*sub, o->json);
   sub->footer(
       "Bytes that are no UTF-8 are read as U+FFFD.\n"
-      "Examples:\n  lathe tokenize --model models/demo 'Hello, world'\n  lathe tokenize --model models/demo --ids 462,464,49 --json\n"
+      "Examples:\n  lathe tokenize --model models/demo 'Hello, world'\n  lathe tokenize --model models/demo --ids "
+      "462,464,49 --json\n"
       "  lathe tokenize --model models/demo --file README.md --count");
   sub->callback([&chosen, sub, o] { chosen.body = [sub, o] { return run(*sub, *o); }; });
 }

@@ -38,18 +38,27 @@ void print_table(const VerifyReport& report) {
     ++same->cases;
     if (*row.error_of_tolerance >= *same->worst.error_of_tolerance) same->worst = row;
   }
-  fmt::print("{:<18} {:<16} {:>5}  {:>12}  {:>12}  {}\n", "operator", "variant", "cases", "worst error", "of tolerance", "there");
+  fmt::print("{:<18} {:<16} {:>5}  {:>12}  {:>12}  {}\n", "operator", "variant", "cases", "worst error", "of tolerance",
+             "there");
   for (const VariantSummary& s : variants)
-    fmt::print("{:<18} {:<16} {:>5}  {:>12.3g}  {:>12.3g}  {}\n", s.worst.op, s.worst.variant, s.cases, *s.worst.error_ratio,
-               *s.worst.error_of_tolerance, s.worst.case_name);
+    fmt::print("{:<18} {:<16} {:>5}  {:>12.3g}  {:>12.3g}  {}\n", s.worst.op, s.worst.variant, s.cases,
+               *s.worst.error_ratio, *s.worst.error_of_tolerance, s.worst.case_name);
 }
 
 void print_json(const VerifyReport& report) {
   nlohmann::json failures = nlohmann::json::array(), rows = nlohmann::json::array();
   for (const Failure& f : report.failures)
-    failures.push_back({{"op", f.op}, {"variant", f.variant}, {"case", f.case_name}, {"seed", f.seed}, {"relation", f.relation}, {"what", f.what}});
+    failures.push_back({{"op", f.op},
+                        {"variant", f.variant},
+                        {"case", f.case_name},
+                        {"seed", f.seed},
+                        {"relation", f.relation},
+                        {"what", f.what}});
   for (const NumberRow& row : report.rows) rows.push_back(to_json(row));
-  fmt::print("{}\n", nlohmann::json{{"rows", rows}, {"failures", failures}, {"checks", report.checks}, {"plants", report.plants}}.dump(2));
+  fmt::print(
+      "{}\n",
+      nlohmann::json{{"rows", rows}, {"failures", failures}, {"checks", report.checks}, {"plants", report.plants}}.dump(
+          2));
 }
 
 void print_failures(const VerifyReport& report) {
@@ -84,9 +93,9 @@ Status add_kda_numerics(int threads, VerifyReport& report) {
                            .note = r.must_fail ? "must miss the tolerance" : ""});
     ++report.checks;
     if (!r.as_expected())
-      report.failures.push_back(
-          {"kda_numerics", r.form, name, 1, "oracle",
-           fmt::format("error {:.3g}, tolerance {:.3g}{}", r.worst(), r.tolerance, r.must_fail ? "; it must miss it" : "")});
+      report.failures.push_back({"kda_numerics", r.form, name, 1, "oracle",
+                                 fmt::format("error {:.3g}, tolerance {:.3g}{}", r.worst(), r.tolerance,
+                                             r.must_fail ? "; it must miss it" : "")});
   }
   return Status::ok();
 }
@@ -104,7 +113,8 @@ Outcome run_verify(VerifyCommand& command) {
     });
   }();
   if (!report.is_ok()) return report.status();
-  if (command.verify.long_cases && command.run.device == "cpu" && fnmatch(command.verify.ops.c_str(), "kda_numerics", 0) == 0)
+  if (command.verify.long_cases && command.run.device == "cpu" &&
+      fnmatch(command.verify.ops.c_str(), "kda_numerics", 0) == 0)
     LATHE_RETURN_IF_ERROR(add_kda_numerics(command.run.threads, *report));
   if (command.json) {
     print_json(*report);
@@ -120,11 +130,17 @@ Outcome run_verify(VerifyCommand& command) {
 
 void add_verify(CLI::App& app, Chosen& chosen) {
   auto command = std::make_shared<VerifyCommand>();
-  CLI::App* sub = app.add_subcommand("verify", "Every variant of every operator against its oracle, and the relations that hold for all");
+  CLI::App* sub = app.add_subcommand(
+      "verify", "Every variant of every operator against its oracle, and the relations that hold for all");
   sub->group(kMeasure);
-  sub->add_option("operators", command->verify.ops, "Operators by name or glob, such as 'kda_*'")->type_name("OP-GLOB")->capture_default_str();
-  sub->add_flag("--long", command->verify.long_cases, "Also cases of real size, and errors against context length (minutes)");
-  sub->add_option("--seeds", command->verify.seeds, "Seeds of each small case")->check(CLI::Range(1, 1000))->capture_default_str();
+  sub->add_option("operators", command->verify.ops, "Operators by name or glob, such as 'kda_*'")
+      ->type_name("OP-GLOB")
+      ->capture_default_str();
+  sub->add_flag("--long", command->verify.long_cases,
+                "Also cases of real size, and errors against context length (minutes)");
+  sub->add_option("--seeds", command->verify.seeds, "Seeds of each small case")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   add_run_options(*sub, command->run);
   add_json_option(*sub, command->json);
   sub->footer(

@@ -8,7 +8,8 @@ namespace lathe {
 
 void add_version(CLI::App& app, Chosen& chosen) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* sub = app.add_subcommand("version", "What this build is: version, commit, build id, compiler, instruction sets");
+  CLI::App* sub =
+      app.add_subcommand("version", "What this build is: version, commit, build id, compiler, instruction sets");
   sub->group(kMeasure);
   add_json_option(*sub, *json);
   sub->footer("Examples:\n  lathe version\n  lathe version --json");

@@ -23,7 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDefaultContext = 131072;
-constexpr int kPrefillRows = 2048;  // rows a pass: enough to use every weight from cache, few enough to bound activations
+constexpr int kPrefillRows =
+    2048;  // rows a pass: enough to use every weight from cache, few enough to bound activations
 constexpr int kMaxGenerationConfigBytes = 1 << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -46,9 +47,13 @@ Result<SamplingDefaults> read_defaults(const std::string& dir) {
 }
 
 Result<SampleSettings> settle(const SamplingOptions& o, const SamplingDefaults& defaults) {
-  SampleSettings s{.temperature = o.temperature.value_or(defaults.temperature), .top_p = o.top_p.value_or(defaults.top_p), .min_p = o.min_p,
-                   .top_k = o.top_k, .seed = o.seed};
-  if (!(s.temperature >= 0 && s.temperature <= 100)) return invalid("temperature {}: must lie in 0..100", s.temperature);
+  SampleSettings s{.temperature = o.temperature.value_or(defaults.temperature),
+                   .top_p = o.top_p.value_or(defaults.top_p),
+                   .min_p = o.min_p,
+                   .top_k = o.top_k,
+                   .seed = o.seed};
+  if (!(s.temperature >= 0 && s.temperature <= 100))
+    return invalid("temperature {}: must lie in 0..100", s.temperature);
   if (!(s.top_p > 0 && s.top_p <= 1)) return invalid("top_p {}: must lie in (0, 1]", s.top_p);
   if (!(s.min_p >= 0 && s.min_p <= 1)) return invalid("min_p {}: must lie in 0..1", s.min_p);
   if (s.top_k < 0) return invalid("top_k {}: must be at least 1, or 0 for all", s.top_k);
@@ -66,7 +71,13 @@ class Prompt {
 
 struct Engine::State {
   State(EngineOptions o, glm5_next::Config c, Checkpoint p, Tokenizer t, std::unique_ptr<Device> d, int threads)
-      : options(std::move(o)), config(std::move(c)), checkpoint(std::move(p)), tokenizer(std::move(t)), device(std::move(d)), pool(threads), choice(config.text.vocab) {}
+      : options(std::move(o)),
+        config(std::move(c)),
+        checkpoint(std::move(p)),
+        tokenizer(std::move(t)),
+        device(std::move(d)),
+        pool(threads),
+        choice(config.text.vocab) {}
 
   EngineOptions options;
   glm5_next::Config config;
@@ -99,8 +110,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
   LATHE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.model));
   LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(options.device));
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  auto s = std::make_unique<State>(options, std::move(config), std::move(checkpoint), std::move(tokenizer), std::move(device),
-                                   options.threads > 0 ? options.threads : cores);
+  auto s = std::make_unique<State>(options, std::move(config), std::move(checkpoint), std::move(tokenizer),
+                                   std::move(device), options.threads > 0 ? options.threads : cores);
   LATHE_ASSIGN(s->defaults, read_defaults(options.model));
   if (ChatTemplate::exists(options.model)) {
     LATHE_ASSIGN(ChatTemplate chat, ChatTemplate::load(options.model));
@@ -121,7 +132,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
 
 int Engine::max_context() const { return state_->max_context; }
 
-Result<std::shared_ptr<const Prompt>> Engine::State::expanded(std::vector<int32_t> ids, const std::vector<std::string>& images) {
+Result<std::shared_ptr<const Prompt>> Engine::State::expanded(std::vector<int32_t> ids,
+                                                              const std::vector<std::string>& images) {
   auto prompt = std::make_shared<Prompt>();
   LATHE_ASSIGN(prompt->media, read_media(options.model, config, images, {}));
   if (prompt->media.empty()) {
@@ -129,22 +141,27 @@ Result<std::shared_ptr<const Prompt>> Engine::State::expanded(std::vector<int32_
   } else {
     const std::vector<Grid> grids = prompt->media.image_grids();
     auto encode = [this](std::string_view text) { return tokenizer.encode(text).value(); };
-    LATHE_ASSIGN(prompt->tokens, expand_placeholders(ids, media_tokens(config), grids, {}, config.vision->merge, encode));
+    LATHE_ASSIGN(prompt->tokens,
+                 expand_placeholders(ids, media_tokens(config), grids, {}, config.vision->merge, encode));
   }
   if (prompt->tokens.empty()) return invalid("the prompt is empty");
   for (int32_t id : prompt->tokens)
-    if (id >= config.text.vocab) return invalid("{}: tokenizer.json gives id {}, the vocabulary has {}", options.model, id, config.text.vocab);
+    if (id >= config.text.vocab)
+      return invalid("{}: tokenizer.json gives id {}, the vocabulary has {}", options.model, id, config.text.vocab);
   if (static_cast<int>(prompt->tokens.size()) >= max_context)
-    return invalid("the prompt has {} tokens, the context holds {} with at least one to generate", prompt->tokens.size(), max_context);
+    return invalid("the prompt has {} tokens, the context holds {} with at least one to generate",
+                   prompt->tokens.size(), max_context);
   return std::shared_ptr<const Prompt>(prompt);
 }
 
-Result<std::shared_ptr<const Prompt>> Engine::raw_prompt(std::string_view text, const std::vector<std::string>& images) {
+Result<std::shared_ptr<const Prompt>> Engine::raw_prompt(std::string_view text,
+                                                         const std::vector<std::string>& images) {
   LATHE_ASSIGN(std::vector<int32_t> ids, state_->tokenizer.encode(text));
   return state_->expanded(std::move(ids), images);
 }
 
-Result<std::shared_ptr<const Prompt>> Engine::chat_prompt(std::string_view messages, const std::vector<std::string>& images) {
+Result<std::shared_ptr<const Prompt>> Engine::chat_prompt(std::string_view messages,
+                                                          const std::vector<std::string>& images) {
   if (!state_->chat) return not_found("{}: has no chat_template.jinja; use a raw prompt", state_->options.model);
   LATHE_ASSIGN(const ChatInput input, chat_input_from_json(messages, "messages"));
   LATHE_ASSIGN(const RenderedChat rendered, state_->chat->render(input));
@@ -165,12 +182,15 @@ Result<int> Engine::State::resume(const Prompt& prompt) {
 }
 
 Result<glm5_next::StepOutput> Engine::State::prefill(const Prompt& prompt) {
-  LATHE_ASSIGN(const PictureFeatures pictures, encode_media(prompt.media, config, checkpoint, *executor, {prompt.tokens}));
+  LATHE_ASSIGN(const PictureFeatures pictures,
+               encode_media(prompt.media, config, checkpoint, *executor, {prompt.tokens}));
   Result<glm5_next::StepOutput> out = internal("nothing was left to prefill");
   const int total = static_cast<int>(prompt.tokens.size());
   for (int at = static_cast<int>(held.size()); at < total;) {
     const int rows = std::min(kPrefillRows, total - at);
-    Run run{.sequence = sequence, .tokens = {prompt.tokens.begin() + at, prompt.tokens.begin() + at + rows}, .features = {}};
+    Run run{.sequence = sequence,
+            .tokens = {prompt.tokens.begin() + at, prompt.tokens.begin() + at + rows},
+            .features = {}};
     if (!pictures.row_of_token.empty())
       run.features = {pictures.row_of_token[0].begin() + at, pictures.row_of_token[0].begin() + at + rows};
     at += rows;
@@ -183,7 +203,8 @@ Result<glm5_next::StepOutput> Engine::State::prefill(const Prompt& prompt) {
   return out;
 }
 
-Result<Generation> Engine::generate(const Prompt& prompt, const SamplingOptions& sampling, const std::function<bool(std::string_view)>& on_text) {
+Result<Generation> Engine::generate(const Prompt& prompt, const SamplingOptions& sampling,
+                                    const std::function<bool(std::string_view)>& on_text) {
   State& s = *state_;
   LATHE_ASSIGN(const SampleSettings settings, settle(sampling, s.defaults));
   Generation g;
@@ -214,7 +235,9 @@ Result<Generation> Engine::generate(const Prompt& prompt, const SamplingOptions&
       break;
     }
     if (i + 1 == sampling.max_tokens || position + 1 >= s.max_context) break;
-    LATHE_ASSIGN(out, s.executor->run({{.sequence = s.sequence, .tokens = {token}, .features = {}, .in_ring = false, .logits_of_last = 1}}));
+    LATHE_ASSIGN(
+        out, s.executor->run(
+                 {{.sequence = s.sequence, .tokens = {token}, .features = {}, .in_ring = false, .logits_of_last = 1}}));
     s.held.push_back(token);
   }
   give(decoder.finish());

@@ -9,13 +9,17 @@ namespace {
 constexpr int64_t kScratchBytes = int64_t{64} << 30;
 }  // namespace
 
-Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& config, const Checkpoint& checkpoint, Device& device,
-                                                   ThreadPool& pool, Communicator* comm, const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& config, const Checkpoint& checkpoint,
+                                                   Device& device, ThreadPool& pool, Communicator* comm,
+                                                   const ExecutorOptions& options) {
   std::unique_ptr<Executor> e(new Executor(device, pool, comm));
   e->options_ = options;
-  LATHE_ASSIGN(glm5_next::TextWeights weights, glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
+  LATHE_ASSIGN(glm5_next::TextWeights weights,
+               glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
   e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
-  LATHE_ASSIGN(e->memory_, SequenceMemory::create(device, e->tower_->memory_shape(options.replay_length, options.max_draft), options.slots, options.pages));
+  LATHE_ASSIGN(e->memory_,
+               SequenceMemory::create(device, e->tower_->memory_shape(options.replay_length, options.max_draft),
+                                      options.slots, options.pages));
   if (device.shares_host_memory()) {
     LATHE_ASSIGN(e->scratch_, Arena::create(device, kScratchBytes));
   }
@@ -23,7 +27,13 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
 }
 
 OpContext Executor::op_context() {
-  return {.device = &device_, .pool = &pool_, .scratch = &scratch_, .comm = comm_, .choices = &options_.choices, .observer = options_.observer, .address = {step_, -1}};
+  return {.device = &device_,
+          .pool = &pool_,
+          .scratch = &scratch_,
+          .comm = comm_,
+          .choices = &options_.choices,
+          .observer = options_.observer,
+          .address = {step_, -1}};
 }
 
 Status Executor::make_room(int64_t rows, int64_t logit_rows) {
@@ -40,7 +50,8 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
   std::vector<SequenceId> to_fold;
   for (const Run& r : runs) {
     if (!r.in_ring && !memory_->ring_is_empty(r.sequence)) to_fold.push_back(r.sequence);
-    LATHE_RETURN_IF_ERROR(memory_->reserve(r.sequence, memory_->position(r.sequence) + static_cast<int>(r.tokens.size())));
+    LATHE_RETURN_IF_ERROR(
+        memory_->reserve(r.sequence, memory_->position(r.sequence) + static_cast<int>(r.tokens.size())));
   }
   LATHE_RETURN_IF_ERROR(fold(to_fold));
   LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
@@ -50,13 +61,16 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
   LATHE_ASSIGN(glm5_next::StepOutput out, tower_->forward(step));
   for (const Run& r : runs) {
     const int rows = static_cast<int>(r.tokens.size());
-    if (r.in_ring) memory_->advance_in_ring(r.sequence, rows, rows);
-    else memory_->advance(r.sequence, rows);
+    if (r.in_ring)
+      memory_->advance_in_ring(r.sequence, rows, rows);
+    else
+      memory_->advance(r.sequence, rows);
   }
   return out;
 }
 
-Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, const std::vector<int>& past, const Rows& previous) {
+Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,
+                                                const Rows& previous) {
   LATHE_ASSIGN(batch_, Batch::build_at(device_, runs, past, *memory_, options_.partition));
   LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   const glm5_next::Step step{op_context(), *batch_, *memory_, activations_, nullptr, {}};

@@ -10,11 +10,11 @@
 namespace lathe {
 
 struct ExecutorOptions {
-  DType dtype = DType::kBF16;      // of activations and caches
-  int replay_length = 0;           // 0: no replay ring
+  DType dtype = DType::kBF16;  // of activations and caches
+  int replay_length = 0;       // 0: no replay ring
   int max_draft = 0;
-  int slots = 1;                   // sequences at once
-  int pages = 0;                   // cache pages for all of them
+  int slots = 1;  // sequences at once
+  int pages = 0;  // cache pages for all of them
   Partition partition;
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
@@ -25,8 +25,9 @@ struct ExecutorOptions {
 class Executor {
  public:
   // device, pool and checkpoint outlive the executor; comm is set when the partition has more than one rank.
-  static Result<std::unique_ptr<Executor>> create(const glm5_next::Config& config, const Checkpoint& checkpoint, Device& device,
-                                                  ThreadPool& pool, Communicator* comm, const ExecutorOptions& options);
+  static Result<std::unique_ptr<Executor>> create(const glm5_next::Config& config, const Checkpoint& checkpoint,
+                                                  Device& device, ThreadPool& pool, Communicator* comm,
+                                                  const ExecutorOptions& options);
 
   // One pass. Pages are reserved, rings folded where a run without ring needs it, positions advanced by all rows.
   // The output is valid until the next call. Rows in a ring: advance by fewer through accept().
@@ -34,7 +35,8 @@ class Executor {
 
   // The MTP block over rows [position, position + tokens) of each run; see TextTower::mtp_forward.
   // `previous` is [rows of all runs in order, hidden]. `past`: where each run's rows begin.
-  Result<glm5_next::StepOutput> run_mtp(const std::vector<Run>& runs, const std::vector<int>& past, const Rows& previous);
+  Result<glm5_next::StepOutput> run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,
+                                        const Rows& previous);
 
   // Of the rows of the last run of `sequence` in its ring, the first `count` are kept; the rest is rolled back.
   Status accept(SequenceId sequence, int rows_run, int count);

@@ -12,9 +12,9 @@ namespace {
 
 // A sequence in flight. Tokens up to position() are in memory; `pending` are known but not yet fed.
 struct Flight {
-  int job = -1, end = -1;          // end -1: the beginning of a job with several ends
+  int job = -1, end = -1;  // end -1: the beginning of a job with several ends
   SequenceId id = -1;
-  std::vector<int32_t> pending;    // prompt tokens to come, or the last chosen token
+  std::vector<int32_t> pending;  // prompt tokens to come, or the last chosen token
   bool prefilling = true;
   std::vector<int32_t> drafts;     // after pending, while decoding
   std::vector<float> last_hidden;  // of the last position in memory, for the MTP block; empty if none
@@ -24,7 +24,14 @@ struct Flight {
 class GreedyBatch {
  public:
   GreedyBatch(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options)
-      : executor_(executor), memory_(executor.memory()), jobs_(jobs), options_(options), choice_(executor.tower().config().vocab), drafter_(executor), all_slots_(memory_.free_slots()), all_pages_(memory_.free_pages()) {}
+      : executor_(executor),
+        memory_(executor.memory()),
+        jobs_(jobs),
+        options_(options),
+        choice_(executor.tower().config().vocab),
+        drafter_(executor),
+        all_slots_(memory_.free_slots()),
+        all_pages_(memory_.free_pages()) {}
 
   Result<std::vector<std::vector<GreedyAnswer>>> run() {
     for (size_t j = 0; j < jobs_.size(); ++j) {
@@ -50,11 +57,17 @@ class GreedyBatch {
       const int slots = slots_of(job), pages = pages_of(job);
       if (taken_slots_ + slots > all_slots_ || taken_pages_ + pages > all_pages_) {
         if (!flights_.empty()) return Status::ok();
-        return exhausted("a job of {} ends after {} tokens needs {} slots and {} pages; there are {} and {}", job.ends.size(), job.beginning.size(), slots, pages, all_slots_, all_pages_);
+        return exhausted("a job of {} ends after {} tokens needs {} slots and {} pages; there are {} and {}",
+                         job.ends.size(), job.beginning.size(), slots, pages, all_slots_, all_pages_);
       }
       taken_slots_ += slots, taken_pages_ += pages;
       const int ends = static_cast<int>(job.ends.size());
-      Flight f{.job = waiting_.front(), .end = ends > 1 ? -1 : 0, .id = -1, .pending = job.beginning, .drafts = {}, .last_hidden = {}};
+      Flight f{.job = waiting_.front(),
+               .end = ends > 1 ? -1 : 0,
+               .id = -1,
+               .pending = job.beginning,
+               .drafts = {},
+               .last_hidden = {}};
       if (ends == 1) f.pending.insert(f.pending.end(), job.ends[0].begin(), job.ends[0].end());
       LATHE_ASSIGN(f.id, memory_.open());
       flights_.push_back(std::move(f));
@@ -69,7 +82,8 @@ class GreedyBatch {
   int pages_of(const GreedyJob& job) const {
     const int page = memory_.shape().page_tokens;
     int pages = static_cast<int>(job.beginning.size()) / page + 1;
-    for (const auto& end : job.ends) pages += (static_cast<int>(end.size()) + job.max_tokens + options_.drafts) / page + 2;
+    for (const auto& end : job.ends)
+      pages += (static_cast<int>(end.size()) + job.max_tokens + options_.drafts) / page + 2;
     return pages;
   }
 
@@ -89,12 +103,16 @@ class GreedyBatch {
         rows += f.fed;
         order.push_back(i);
       }
-    for (const Run& r : runs) LATHE_RETURN_IF_ERROR(memory_.reserve(r.sequence, memory_.position(r.sequence) + static_cast<int>(r.tokens.size()) + options_.drafts + 1));
+    for (const Run& r : runs)
+      LATHE_RETURN_IF_ERROR(memory_.reserve(
+          r.sequence, memory_.position(r.sequence) + static_cast<int>(r.tokens.size()) + options_.drafts + 1));
     std::vector<int> position_before;
     for (const Run& r : runs) position_before.push_back(memory_.position(r.sequence));
-    LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, options_.observer, pictures ? pictures->rows : Rows{}));
+    LATHE_ASSIGN(const glm5_next::StepOutput out,
+                 executor_.run(runs, options_.observer, pictures ? pictures->rows : Rows{}));
     LATHE_RETURN_IF_ERROR(read_output(runs, position_before, out));
-    for (int i : order) LATHE_RETURN_IF_ERROR(take_result(flights_[i], runs[flights_[i].run], position_before[flights_[i].run]));
+    for (int i : order)
+      LATHE_RETURN_IF_ERROR(take_result(flights_[i], runs[flights_[i].run], position_before[flights_[i].run]));
     if (speculative()) LATHE_RETURN_IF_ERROR(draft(order, runs, position_before));
     LATHE_RETURN_IF_ERROR(fork_beginnings());
     retire();
@@ -115,10 +133,12 @@ class GreedyBatch {
     Run run{.sequence = f.id, .tokens = {f.pending.begin(), f.pending.begin() + take}, .features = {}};
     const bool last = take == static_cast<int>(f.pending.size());
     run.logits_of_last = last && f.end >= 0 ? 1 : 0;
-    if (const PictureFeatures* own = jobs_[f.job].pictures.get(); own && own == pictures && !own->row_of_token.empty()) {
+    if (const PictureFeatures* own = jobs_[f.job].pictures.get();
+        own && own == pictures && !own->row_of_token.empty()) {
       run.features.assign(take, -1);
       const std::vector<int32_t>& rows = own->row_of_token[0];
-      for (int t = 0; t < take && position + t < static_cast<int>(rows.size()); ++t) run.features[t] = rows[position + t];
+      for (int t = 0; t < take && position + t < static_cast<int>(rows.size()); ++t)
+        run.features[t] = rows[position + t];
     }
     return run;
   }
@@ -131,14 +151,16 @@ class GreedyBatch {
   }
 
   // Choices of all logit rows and hidden rows of the pass, by run.
-  Status read_output(const std::vector<Run>& runs, const std::vector<int>& position_before, const glm5_next::StepOutput& out) {
+  Status read_output(const std::vector<Run>& runs, const std::vector<int>& position_before,
+                     const glm5_next::StepOutput& out) {
     const Batch& batch = executor_.last_batch();
     std::vector<int32_t> positions;
     for (size_t i = 0; i < batch.order.size(); ++i) {
       const int run = batch.order[i], rows = batch.total_rows[i], wanted = batch.logits_by_sequence[i];
       for (int t = rows - wanted; t < rows; ++t) positions.push_back(position_before[run] + t + 1);
     }
-    LATHE_ASSIGN(const std::vector<int32_t> chosen, choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
+    LATHE_ASSIGN(const std::vector<int32_t> chosen,
+                 choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
     std::vector<float> hidden;
     if (speculative()) LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.hidden, hidden));
     chosen_.assign(runs.size(), {});
@@ -185,14 +207,17 @@ class GreedyBatch {
       if (verification) ++a.accepted;
       a.stopped = std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), t) != options_.stop_tokens.end();
       if (!a.stopped) a.tokens.push_back(t);
-      if (a.stopped || static_cast<int>(a.tokens.size()) >= jobs_[f.job].max_tokens || memory_.position(f.id) + options_.drafts + 2 >= limit) {
+      if (a.stopped || static_cast<int>(a.tokens.size()) >= jobs_[f.job].max_tokens ||
+          memory_.position(f.id) + options_.drafts + 2 >= limit) {
         finished_.push_back(f.id);
         return;
       }
     }
   }
 
-  bool is_finished(const Flight& f) const { return std::find(finished_.begin(), finished_.end(), f.id) != finished_.end(); }
+  bool is_finished(const Flight& f) const {
+    return std::find(finished_.begin(), finished_.end(), f.id) != finished_.end();
+  }
 
   // The MTP block over the rows that this pass fixed, then drafts. Row t needs the token after it: the last row of a
   // prompt piece waits for the next pass.
@@ -207,7 +232,12 @@ class GreedyBatch {
       const std::vector<float>& hidden = hidden_[f.run];
       const std::vector<int32_t>& fed = runs[f.run].tokens;
       const bool answering = !f.prefilling;  // then the token after the last row is known
-      DraftRequest r{.sequence = f.id, .first = position_before[f.run], .next_tokens = {}, .hidden = std::move(f.last_hidden), .wants_drafts = answering, .drafts = {}};
+      DraftRequest r{.sequence = f.id,
+                     .first = position_before[f.run],
+                     .next_tokens = {},
+                     .hidden = std::move(f.last_hidden),
+                     .wants_drafts = answering,
+                     .drafts = {}};
       if (!r.hidden.empty()) --r.first, r.next_tokens.push_back(fed[0]);
       const int rows = answering ? f.fed : f.fed - 1;
       for (int t = 0; t < rows; ++t) r.next_tokens.push_back(t + 1 < f.fed ? fed[t + 1] : f.pending[0]);
@@ -228,7 +258,12 @@ class GreedyBatch {
       const Flight beginning = flights_[i];
       const GreedyJob& job = jobs_[beginning.job];
       for (size_t e = 0; e < job.ends.size(); ++e) {
-        Flight f{.job = beginning.job, .end = static_cast<int>(e), .id = -1, .pending = job.ends[e], .drafts = {}, .last_hidden = beginning.last_hidden};
+        Flight f{.job = beginning.job,
+                 .end = static_cast<int>(e),
+                 .id = -1,
+                 .pending = job.ends[e],
+                 .drafts = {},
+                 .last_hidden = beginning.last_hidden};
         if (f.pending.empty()) return invalid("an end of a forked job is empty");
         LATHE_ASSIGN(f.id, memory_.fork(beginning.id));
         flights_.push_back(std::move(f));
@@ -266,13 +301,14 @@ class GreedyBatch {
   std::vector<std::vector<int32_t>> chosen_;  // by run of the pass
   std::vector<std::vector<float>> hidden_;
   int done_ = 0, all_ = 0;
-  const int all_slots_, all_pages_;          // free when the batch began
+  const int all_slots_, all_pages_;        // free when the batch began
   int taken_slots_ = 0, taken_pages_ = 0;  // by admitted jobs, used yet or not
 };
 
 }  // namespace
 
-Result<std::vector<std::vector<GreedyAnswer>>> generate_greedy(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options) {
+Result<std::vector<std::vector<GreedyAnswer>>> generate_greedy(Executor& executor, const std::vector<GreedyJob>& jobs,
+                                                               const GreedyOptions& options) {
   if (options.drafts > 0 && !executor.tower().weights().mtp) return invalid("drafts: the model has no MTP block");
   if (options.drafts < 0 || options.drafts > executor.memory().shape().max_draft)
     return invalid("drafts: {} of at most {}", options.drafts, executor.memory().shape().max_draft);

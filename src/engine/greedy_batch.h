@@ -10,8 +10,8 @@
 
 namespace lathe {
 
-// What shall be generated: answers to several ends of one beginning, each to its own end. The beginning is computed once
-// and forked.
+// What shall be generated: answers to several ends of one beginning, each to its own end. The beginning is computed
+// once and forked.
 struct GreedyJob {
   std::vector<int32_t> beginning;
   std::shared_ptr<const PictureFeatures> pictures;  // of the beginning; or null
@@ -27,15 +27,16 @@ struct GreedyAnswer {
 };
 
 struct GreedyOptions {
-  int drafts = 0;               // of the MTP block, verified by replay ring; 0: plain decode
-  int step_rows = 2048;         // token rows a pass
+  int drafts = 0;        // of the MTP block, verified by replay ring; 0: plain decode
+  int step_rows = 2048;  // token rows a pass
   std::vector<int> stop_tokens;
   std::function<void(int done, int all)> progress;  // in ends
   StepObserver* observer = nullptr;                 // of the text tower's passes
 };
 
-// Greedy generation for many jobs at once: continuous batching over the executor's slots, chunked prefill beside decode,
-// speculation. answers[job][end]. The executor must have been created with a replay ring if drafts > 0.
-Result<std::vector<std::vector<GreedyAnswer>>> generate_greedy(Executor& executor, const std::vector<GreedyJob>& jobs, const GreedyOptions& options);
+// Greedy generation for many jobs at once: continuous batching over the executor's slots, chunked prefill beside
+// decode, speculation. answers[job][end]. The executor must have been created with a replay ring if drafts > 0.
+Result<std::vector<std::vector<GreedyAnswer>>> generate_greedy(Executor& executor, const std::vector<GreedyJob>& jobs,
+                                                               const GreedyOptions& options);
 
 }  // namespace lathe

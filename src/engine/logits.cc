@@ -27,7 +27,11 @@ class StreamsKeeper final : public StepObserver {
     DeviceBuffer gathered;
     if (batch.cut) {
       gathered = DeviceBuffer::allocate(*op.device, batch.all_rows * rows.width * dtype_bytes(rows.dtype)).value();
-      all = {.data = gathered.as(), .dtype = rows.dtype, .rows = batch.all_rows, .width = rows.width, .stride = rows.width};
+      all = {.data = gathered.as(),
+             .dtype = rows.dtype,
+             .rows = batch.all_rows,
+             .width = rows.width,
+             .stride = rows.width};
       keep(gather_rows(op, batch, rows, all));
     }
     std::vector<float>& out = by_layer[layer];
@@ -56,7 +60,8 @@ int next_piece(const LogitsOptions& o, int position, int length) {
 // All passes of one rank.
 class LogitsRun {
  public:
-  LogitsRun(const LogitsOptions& options, Executor& executor, const std::vector<std::vector<int32_t>>& tokens, const PictureFeatures& pictures)
+  LogitsRun(const LogitsOptions& options, Executor& executor, const std::vector<std::vector<int32_t>>& tokens,
+            const PictureFeatures& pictures)
       : options_(options), executor_(executor), tokens_(tokens), pictures_(pictures), results_(tokens.size()) {}
 
   Result<std::vector<SequenceLogits>> run() {
@@ -98,15 +103,19 @@ class LogitsRun {
     for (int i : chosen) {
       const int position = executor_.memory().position(ids_[i]), length = static_cast<int>(tokens_[i].size());
       const int piece = next_piece(options_, position, length);
-      Run run{.sequence = ids_[i], .tokens = {tokens_[i].begin() + position, tokens_[i].begin() + position + piece}, .features = {}};
+      Run run{.sequence = ids_[i],
+              .tokens = {tokens_[i].begin() + position, tokens_[i].begin() + position + piece},
+              .features = {}};
       if (!pictures_.row_of_token.empty())
-        run.features = {pictures_.row_of_token[i].begin() + position, pictures_.row_of_token[i].begin() + position + piece};
+        run.features = {pictures_.row_of_token[i].begin() + position,
+                        pictures_.row_of_token[i].begin() + position + piece};
       run.in_ring = options_.replay && options_.decode_from >= 0 && position >= options_.decode_from;
       run.logits_of_last = -1;
       runs.push_back(std::move(run));
     }
     StreamsKeeper keeper(executor_, static_cast<int>(executor_.tower().config().layers.size()));
-    LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, options_.hidden ? &keeper : nullptr, pictures_.rows));
+    LATHE_ASSIGN(const glm5_next::StepOutput out,
+                 executor_.run(runs, options_.hidden ? &keeper : nullptr, pictures_.rows));
     std::vector<float> logits;
     LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.logits, logits));
     LATHE_RETURN_IF_ERROR(keeper.status);
@@ -115,7 +124,8 @@ class LogitsRun {
       SequenceLogits& r = results_[chosen[in_batch]];
       const int64_t rows = static_cast<int64_t>(runs[in_batch].tokens.size());
       append(r.logits, logits, row * r.vocab, rows * r.vocab);
-      for (size_t l = 0; l < r.hidden.size(); ++l) append(r.hidden[l], keeper.by_layer[l], row * r.copies * r.width, rows * r.copies * r.width);
+      for (size_t l = 0; l < r.hidden.size(); ++l)
+        append(r.hidden[l], keeper.by_layer[l], row * r.copies * r.width, rows * r.copies * r.width);
       r.rows += rows;
       row += rows;
     }
@@ -138,17 +148,20 @@ Status check_tokens(const std::vector<std::vector<int32_t>>& tokens, const glm5_
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].empty()) return invalid("token list {} is empty", i);
     if (static_cast<int64_t>(tokens[i].size()) > config.text.max_positions)
-      return invalid("token list {} has {} tokens; {}: max_position_embeddings is {}", i, tokens[i].size(), config.file, config.text.max_positions);
+      return invalid("token list {} has {} tokens; {}: max_position_embeddings is {}", i, tokens[i].size(), config.file,
+                     config.text.max_positions);
     for (size_t t = 0; t < tokens[i].size(); ++t)
       if (tokens[i][t] < 0 || tokens[i][t] >= config.text.vocab)
-        return invalid("token list {}: id {} at position {} lies outside the vocabulary of {}", i, tokens[i][t], t, config.text.vocab);
+        return invalid("token list {}: id {} at position {} lies outside the vocabulary of {}", i, tokens[i][t], t,
+                       config.text.vocab);
   }
   return tokens.empty() ? invalid("no token lists were given") : Status::ok();
 }
 
 }  // namespace
 
-Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options, const std::vector<std::vector<int32_t>>& tokens) {
+Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
+                                                   const std::vector<std::vector<int32_t>>& tokens) {
   LATHE_ASSIGN(const glm5_next::Config config, glm5_next::Config::read(options.model));
   LATHE_RETURN_IF_ERROR(check_tokens(tokens, config));
   if (options.chunk < 0) return invalid("--chunk {}: must be at least 1", options.chunk);
@@ -178,8 +191,10 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
     results[rank] = LogitsRun(options, *executor, tokens, pictures).run();
     return results[rank].status();
   };
-  if (eo.partition.size == 1) LATHE_RETURN_IF_ERROR(rank_body(nullptr));
-  else LATHE_RETURN_IF_ERROR(run_ranks(eo.partition.size, [&](Communicator& comm) { return rank_body(&comm); }));
+  if (eo.partition.size == 1)
+    LATHE_RETURN_IF_ERROR(rank_body(nullptr));
+  else
+    LATHE_RETURN_IF_ERROR(run_ranks(eo.partition.size, [&](Communicator& comm) { return rank_body(&comm); }));
   return std::move(results[0]);
 }
 
@@ -191,7 +206,8 @@ Result<std::vector<std::vector<int32_t>>> read_token_lists(const std::string& pa
     if (!list.is_array()) return corrupt("{}: entry {} must be a list of token ids", path, lists.size());
     std::vector<int32_t> ids;
     for (const auto& id : list) {
-      if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX) || id.get<int64_t>() < INT32_MIN)
+      if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX) ||
+          id.get<int64_t>() < INT32_MIN)
         return corrupt("{}: entry {} holds {}; expected token ids", path, lists.size(), id.dump());
       ids.push_back(id.get<int32_t>());
     }
@@ -205,12 +221,14 @@ Status write_logits(const std::vector<SequenceLogits>& results, const std::strin
   for (size_t i = 0; i < results.size(); ++i) {
     const SequenceLogits& r = results[i];
     entries.push_back({fmt::format("logits.{}", i), DType::kF32, {r.rows, r.vocab}});
-    for (size_t l = 0; l < r.hidden.size(); ++l) entries.push_back({fmt::format("hidden.{}.{}", i, l), DType::kF32, {r.rows, r.copies, r.width}});
+    for (size_t l = 0; l < r.hidden.size(); ++l)
+      entries.push_back({fmt::format("hidden.{}.{}", i, l), DType::kF32, {r.rows, r.copies, r.width}});
   }
   LATHE_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
   for (const SequenceLogits& r : results) {
     LATHE_RETURN_IF_ERROR(writer.append(r.logits.data(), static_cast<int64_t>(r.logits.size()) * 4));
-    for (const auto& layer : r.hidden) LATHE_RETURN_IF_ERROR(writer.append(layer.data(), static_cast<int64_t>(layer.size()) * 4));
+    for (const auto& layer : r.hidden)
+      LATHE_RETURN_IF_ERROR(writer.append(layer.data(), static_cast<int64_t>(layer.size()) * 4));
   }
   return writer.finish();
 }

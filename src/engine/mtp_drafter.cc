@@ -10,7 +10,9 @@ namespace lathe {
 // One pass of the block; afterwards each request that wants drafts holds the next chained row, and one draft more.
 Status MtpDrafter::pass(std::vector<DraftRequest*>& requests) {
   // In the order in which a batch lays out its rows, so that hidden rows can be laid out alike.
-  std::stable_sort(requests.begin(), requests.end(), [](const DraftRequest* a, const DraftRequest* b) { return (a->next_tokens.size() == 1) < (b->next_tokens.size() == 1); });
+  std::stable_sort(requests.begin(), requests.end(), [](const DraftRequest* a, const DraftRequest* b) {
+    return (a->next_tokens.size() == 1) < (b->next_tokens.size() == 1);
+  });
   std::vector<Run> runs;
   std::vector<int> past;
   std::vector<float> hidden;
@@ -33,7 +35,8 @@ Status MtpDrafter::pass(std::vector<DraftRequest*>& requests) {
   LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run_mtp(runs, past, previous));
   std::vector<float> next_hidden;
   LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.hidden, next_hidden));
-  LATHE_ASSIGN(const std::vector<int32_t> chosen, choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
+  LATHE_ASSIGN(const std::vector<int32_t> chosen,
+               choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
   int64_t row = 0;
   size_t logit_row = 0;
   for (DraftRequest* r : requests) {

@@ -25,12 +25,16 @@ std::vector<VideoSpan> Media::spans() const {
 }
 
 MediaTokens media_tokens(const glm5_next::Config& c) {
-  return {.image = c.image_token, .video = c.video_token, .image_start = c.image_start, .image_end = c.image_end,
-          .video_start = c.video_start, .video_end = c.video_end};
+  return {.image = c.image_token,
+          .video = c.video_token,
+          .image_start = c.image_start,
+          .image_end = c.image_end,
+          .video_start = c.video_start,
+          .video_end = c.video_end};
 }
 
-Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& config, const std::vector<std::string>& images,
-                         const std::vector<std::string>& videos) {
+Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& config,
+                         const std::vector<std::string>& images, const std::vector<std::string>& videos) {
   Media media;
   if (images.empty() && videos.empty()) return media;
   if (!config.vision) return invalid("{}: has no vision_config: the model takes no pictures", config.file);
@@ -38,8 +42,9 @@ Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& 
   const glm5_next::VisionConfig& v = *config.vision;
   for (const PixelConfig* p : {&processor.image, &processor.video.pixels})
     if (p->patch != v.patch || p->temporal_patch != v.temporal_patch || p->merge != v.merge)
-      return corrupt("{}: processor_config.json cuts patches of {}x{}x{}, merged by {}; vision_config has {}x{}x{} and {}", model_dir, p->temporal_patch,
-                     p->patch, p->patch, p->merge, v.temporal_patch, v.patch, v.patch, v.merge);
+      return corrupt(
+          "{}: processor_config.json cuts patches of {}x{}x{}, merged by {}; vision_config has {}x{}x{} and {}",
+          model_dir, p->temporal_patch, p->patch, p->patch, p->merge, v.temporal_patch, v.patch, v.patch, v.merge);
   for (const std::string& file : images) {
     LATHE_ASSIGN(const Picture picture, read_picture(file));
     Result<Patches> patches = preprocess_image(picture, processor.image);
@@ -57,30 +62,33 @@ Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& 
 namespace {
 
 // How the media is spread over the sequences' placeholders.
-Status place(const Media& media, const glm5_next::Config& config, const std::vector<std::vector<int32_t>>& tokens, int64_t image_rows,
-             std::vector<std::vector<int32_t>>& row_of_token) {
+Status place(const Media& media, const glm5_next::Config& config, const std::vector<std::vector<int32_t>>& tokens,
+             int64_t image_rows, std::vector<std::vector<int32_t>>& row_of_token) {
   const std::vector<Grid> images = media.image_grids(), clips = media.clip_grids();
   const MediaTokens ids = media_tokens(config);
   const int merge = config.vision ? config.vision->merge : 1;
   size_t image = 0, clip = 0;
   int64_t first_image = 0, first_video = image_rows;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const std::span<const Grid> images_left = std::span(images).subspan(image), clips_left = std::span(clips).subspan(clip);
+    const std::span<const Grid> images_left = std::span(images).subspan(image),
+                                clips_left = std::span(clips).subspan(clip);
     Result<MediaUse> use = take_media(tokens[i], ids, images_left, clips_left, merge);
     if (!use.is_ok()) return use.status().within(fmt::format("token list {}", i));
-    row_of_token.push_back(place_features(tokens[i], ids, static_cast<int32_t>(first_image), static_cast<int32_t>(first_video)));
+    row_of_token.push_back(
+        place_features(tokens[i], ids, static_cast<int32_t>(first_image), static_cast<int32_t>(first_video)));
     image += use->images, clip += use->videos;
     first_image += use->image_features, first_video += use->video_features;
   }
   if (image != images.size() || clip != clips.size())
-    return invalid("{} images and {} videos were given, the tokens have placeholders for {} and {}", images.size(), clips.size(), image, clip);
+    return invalid("{} images and {} videos were given, the tokens have placeholders for {} and {}", images.size(),
+                   clips.size(), image, clip);
   return Status::ok();
 }
 
 }  // namespace
 
-Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint, Executor& executor,
-                                     const std::vector<std::vector<int32_t>>& tokens) {
+Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint,
+                                     Executor& executor, const std::vector<std::vector<int32_t>>& tokens) {
   PictureFeatures out;
   // Without media an image token is a token like any other, as in the reference.
   if (media.empty()) return out;

@@ -20,8 +20,8 @@ struct Media {
 };
 
 // Reads picture files and folders of frames by the model folder's processor_config.json.
-Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& config, const std::vector<std::string>& images,
-                         const std::vector<std::string>& videos);
+Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& config,
+                         const std::vector<std::string>& images, const std::vector<std::string>& videos);
 
 MediaTokens media_tokens(const glm5_next::Config& config);
 
@@ -34,7 +34,7 @@ struct PictureFeatures {
 
 // Runs the vision tower over media and assigns its features to the placeholders of already expanded token lists, in
 // order over all of them. Placeholders without media, and media without placeholders, are errors that count both.
-Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint, Executor& executor,
-                                     const std::vector<std::vector<int32_t>>& tokens);
+Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint,
+                                     Executor& executor, const std::vector<std::vector<int32_t>>& tokens);
 
 }  // namespace lathe

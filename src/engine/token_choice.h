@@ -12,7 +12,8 @@ class TokenChoice {
  public:
   explicit TokenChoice(int vocab) : vocab_(vocab) {}
   // settings and positions (of the tokens that are drawn): one a row. Waits for the device.
-  Result<std::vector<int32_t>> choose(Executor& executor, const Rows& logits, const std::vector<SampleSettings>& settings,
+  Result<std::vector<int32_t>> choose(Executor& executor, const Rows& logits,
+                                      const std::vector<SampleSettings>& settings,
                                       const std::vector<int32_t>& positions);
 
  private:

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kItemSeconds = 0.4;  // spent on one item in one life
 constexpr int kFewestCalls = 5, kMostCalls = 400;
 constexpr int kMostCopies = 64;
-constexpr int kCeilingSamples = 3;    // before an item, and again behind it
+constexpr int kCeilingSamples = 3;  // before an item, and again behind it
 constexpr int64_t kScratchBytes = int64_t{16} << 30;
 constexpr int64_t kCeilingSet = int64_t{1} << 30;
 
@@ -104,7 +104,8 @@ void Life::measure_ceilings(const CaseInfo& info, std::vector<Rate>& bandwidth, 
 
 Rate joined(const std::vector<Rate>& rates) {
   Rate all;
-  for (const Rate& r : rates) all.median += r.median / static_cast<double>(rates.size()), all.best = std::max(all.best, r.best);
+  for (const Rate& r : rates)
+    all.median += r.median / static_cast<double>(rates.size()), all.best = std::max(all.best, r.best);
   return all;
 }
 
@@ -127,7 +128,8 @@ Result<std::optional<LifeTiming>> Life::time(const BenchItem& item) {
 
 int64_t rotation_bytes() { return std::min(4 * machine_facts().last_cache_bytes, available_memory_bytes() / 4); }
 
-Result<std::vector<LifeTiming>> bench_life(const std::vector<BenchItem>& plan, int threads, const LifeProgress& progress) {
+Result<std::vector<LifeTiming>> bench_life(const std::vector<BenchItem>& plan, int threads,
+                                           const LifeProgress& progress) {
   LATHE_ASSIGN(std::unique_ptr<Life> life, Life::create(threads));
   std::vector<LifeTiming> timings;
   for (int i = 0; i < static_cast<int>(plan.size()); ++i) {
@@ -149,13 +151,20 @@ Rate rate_from(const nlohmann::json& j) { return {j.at(0), j.at(1)}; }
 }  // namespace
 
 nlohmann::json to_json(const LifeTiming& t) {
-  return {{"item", t.item}, {"median_us", t.median_us}, {"calls", t.calls}, {"bandwidth", rate_json(t.roof.bandwidth)},
-          {"peak", rate_json(t.roof.peak)}, {"rotated_bytes", t.rotated_bytes}};
+  return {{"item", t.item},
+          {"median_us", t.median_us},
+          {"calls", t.calls},
+          {"bandwidth", rate_json(t.roof.bandwidth)},
+          {"peak", rate_json(t.roof.peak)},
+          {"rotated_bytes", t.rotated_bytes}};
 }
 
 LifeTiming life_timing(const nlohmann::json& j) {
-  return {.item = j.at("item"), .median_us = j.at("median_us"), .calls = j.at("calls"),
-          .roof = {rate_from(j.at("bandwidth")), rate_from(j.at("peak"))}, .rotated_bytes = j.at("rotated_bytes")};
+  return {.item = j.at("item"),
+          .median_us = j.at("median_us"),
+          .calls = j.at("calls"),
+          .roof = {rate_from(j.at("bandwidth")), rate_from(j.at("peak"))},
+          .rotated_bytes = j.at("rotated_bytes")};
 }
 
 }  // namespace lathe

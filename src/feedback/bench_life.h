@@ -13,7 +13,7 @@
 namespace lathe {
 
 struct LifeTiming {
-  int item = 0;             // in the plan
+  int item = 0;  // in the plan
   double median_us = 0;
   int calls = 0;
   Roof roof;
@@ -22,7 +22,8 @@ struct LifeTiming {
 
 // Told before each item.
 using LifeProgress = std::function<void(int item)>;
-Result<std::vector<LifeTiming>> bench_life(const std::vector<BenchItem>& plan, int threads, const LifeProgress& progress);
+Result<std::vector<LifeTiming>> bench_life(const std::vector<BenchItem>& plan, int threads,
+                                           const LifeProgress& progress);
 
 nlohmann::json to_json(const LifeTiming& timing);
 LifeTiming life_timing(const nlohmann::json& j);

@@ -47,7 +47,8 @@ class MachineBench {
     const std::string name = fmt::format("{}_{}MB_threads{}", traffic_name(traffic), set >> 20, pool.threads());
     tell(name);
     const double moved = static_cast<double>(set) * (traffic == Traffic::kUpdate ? 2 : 1);
-    rows_.push_back(machine_row(memory_loops().instructions, name, ceilings_.bandwidth(pool, traffic, set, options_.samples), moved));
+    rows_.push_back(machine_row(memory_loops().instructions, name,
+                                ceilings_.bandwidth(pool, traffic, set, options_.samples), moved));
     rows_.back().bytes = moved;
   }
   void peak(ThreadPool& pool, Precision precision) {

@@ -78,12 +78,14 @@ Result<std::unique_ptr<ModelBench>> ModelBench::create(const ModelBenchOptions& 
 
   ExecutorOptions executor{.dtype = b->config_->text.dtype, .slots = 1, .observer = &b->times_};
   for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(executor.choices.add(v));
-  const int longest = std::max(*std::max_element(options.contexts.begin(), options.contexts.end()), options.prefill_tokens);
+  const int longest =
+      std::max(*std::max_element(options.contexts.begin(), options.contexts.end()), options.prefill_tokens);
   const int page_tokens = page_tokens_for(std::max(1, b->config_->text.kpool));
   executor.pages = (longest + kWarmUpSteps + options.decode_steps) / page_tokens + 2;
   LATHE_ASSIGN(b->executor_, Executor::create(*b->config_, *b->checkpoint_, *b->device_, b->pool_, nullptr, executor));
   b->work_ = model_work(b->executor_->tower());
-  LATHE_ASSIGN(b->ceilings_, CeilingBench::create(std::clamp(b->work_.weight_bytes, int64_t{64} << 20, kLargestCeilingSet)));
+  LATHE_ASSIGN(b->ceilings_,
+               CeilingBench::create(std::clamp(b->work_.weight_bytes, int64_t{64} << 20, kLargestCeilingSet)));
   b->fill_pages();
   return b;
 }
@@ -101,9 +103,12 @@ void ModelBench::fill_pages() {
   std::vector<bf16> narrow(values.size());
   std::transform(values.begin(), values.end(), narrow.begin(), [](float x) { return to_bf16(x); });
   const auto fill = [&](const Pool& pool) {
-    const char* from = pool.dtype == DType::kF32 ? reinterpret_cast<const char*>(values.data()) : reinterpret_cast<const char*>(narrow.data());
-    const int64_t block = static_cast<int64_t>(values.size()) * dtype_bytes(pool.dtype), all = pool.items * pool.item_size * dtype_bytes(pool.dtype);
-    for (int64_t at = 0; at < all; at += block) std::memcpy(static_cast<char*>(pool.data) + at, from, std::min(block, all - at));
+    const char* from = pool.dtype == DType::kF32 ? reinterpret_cast<const char*>(values.data())
+                                                 : reinterpret_cast<const char*>(narrow.data());
+    const int64_t block = static_cast<int64_t>(values.size()) * dtype_bytes(pool.dtype),
+                  all = pool.items * pool.item_size * dtype_bytes(pool.dtype);
+    for (int64_t at = 0; at < all; at += block)
+      std::memcpy(static_cast<char*>(pool.data) + at, from, std::min(block, all - at));
   };
   const SequenceMemory& memory = executor_->memory();
   for (int l = 0; l < memory.shape().sparse_layers(); ++l) {
@@ -121,7 +126,10 @@ Result<double> ModelBench::timed_pass(SequenceId sequence, int tokens) {
 }
 
 NumberRow& ModelBench::add_row(const std::string& name, const std::vector<double>& us) {
-  rows_.push_back({.op = "model", .variant = glm5_next::weight_format_name(options_.format), .case_name = name, .device = "cpu",
+  rows_.push_back({.op = "model",
+                   .variant = glm5_next::weight_format_name(options_.format),
+                   .case_name = name,
+                   .device = "cpu",
                    .median_us = spread_of(us).median});
   return rows_.back();
 }
@@ -145,7 +153,11 @@ double ModelBench::products_us_at_peak(int rows, int logit_rows) {
 
 void ModelBench::split_by_operator(const std::string& name, int passes) {
   for (const auto& [op, us] : times_.by_variant())
-    rows_.push_back({.op = op.first, .variant = op.second, .case_name = name + "/share", .device = "cpu", .median_us = us / passes});
+    rows_.push_back({.op = op.first,
+                     .variant = op.second,
+                     .case_name = name + "/share",
+                     .device = "cpu",
+                     .median_us = us / passes});
 }
 
 Status ModelBench::prefill() {
@@ -180,7 +192,8 @@ void ModelBench::decode_roof(NumberRow& row, int context) {
   double us = static_cast<double>(reads) / read.median * 1e6;
   if (updates > 0)
     us += static_cast<double>(updates) /
-          ceilings_->bandwidth(pool_, Traffic::kUpdate, std::min(reads, ceilings_->bytes()), kCeilingSamples).median * 1e6;
+          ceilings_->bandwidth(pool_, Traffic::kUpdate, std::min(reads, ceilings_->bytes()), kCeilingSamples).median *
+          1e6;
   row.roof_us = row.roof_us ? (*row.roof_us + us) / 2 : us;
 }
 
@@ -220,7 +233,8 @@ Status ModelBench::decode(int context) {
   NumberRow& row = add_row(fmt::format("decode_ctx{}", context), us);
   row.bytes = roof.bytes, row.roof_us = roof.roof_us, row.tokens_per_s = 1e6 / *row.median_us;
   split_by_layer(context, options_.decode_steps);
-  if (context == options_.contexts.front()) split_by_operator(fmt::format("decode_ctx{}", context), options_.decode_steps);
+  if (context == options_.contexts.front())
+    split_by_operator(fmt::format("decode_ctx{}", context), options_.decode_steps);
   return Status::ok();
 }
 

@@ -13,14 +13,14 @@
 namespace lathe {
 
 struct ModelBenchOptions {
-  std::string config;                                   // file
+  std::string config;  // file
   glm5_next::WeightFormat format = glm5_next::WeightFormat::kPlain;
   int threads = 1;
   int prefill_tokens = 2048;
   std::vector<int> contexts = {1024, 4096, 16384, 65536, 131072};
-  int decode_steps = 24;                                // a context
+  int decode_steps = 24;  // a context
   int prefills = 3;
-  std::vector<std::string> variants;                    // "OP=NAME"
+  std::vector<std::string> variants;  // "OP=NAME"
 };
 
 // Told before each part: what.

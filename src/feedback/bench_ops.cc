@@ -14,7 +14,8 @@ namespace {
 // operator's small cases with the same tolerance.
 constexpr int64_t kOracleFlop = 400'000'000;
 
-// Below this share of what the best sample of the ceilings allows, a time can't be true. The rest is the ceilings' noise.
+// Below this share of what the best sample of the ceilings allows, a time can't be true. The rest is the ceilings'
+// noise.
 constexpr double kImpossible = 0.9;
 
 struct Error {
@@ -70,10 +71,16 @@ struct Samples {
 
 NumberRow row_of(const BenchItem& item, const Samples& samples) {
   const Spread time = spread_of(samples.us), roof = spread_of(samples.roof_us);
-  return {.op = item.op->name, .variant = item.variant_name(), .case_name = item.info().name, .device = "cpu",
-          .median_us = time.median, .spread_us = time.half_iqr,
-          .bytes = static_cast<double>(item.info().bytes), .flop = static_cast<double>(item.info().flop),
-          .roof_us = roof.median, .roof_fraction = roof.median / time.median};
+  return {.op = item.op->name,
+          .variant = item.variant_name(),
+          .case_name = item.info().name,
+          .device = "cpu",
+          .median_us = time.median,
+          .spread_us = time.half_iqr,
+          .bytes = static_cast<double>(item.info().bytes),
+          .flop = static_cast<double>(item.info().flop),
+          .roof_us = roof.median,
+          .roof_fraction = roof.median / time.median};
 }
 
 }  // namespace
@@ -84,7 +91,8 @@ Result<BenchReport> bench_ops(const std::vector<BenchItem>& plan, const BenchOpt
   for (int life = 0; life < options.lives; ++life) {
     LATHE_ASSIGN(const std::vector<LifeTiming> timings, start(life));
     for (const LifeTiming& t : timings) {
-      if (t.item < 0 || t.item >= static_cast<int>(plan.size())) return internal("a process life timed item {} of {}", t.item, plan.size());
+      if (t.item < 0 || t.item >= static_cast<int>(plan.size()))
+        return internal("a process life timed item {} of {}", t.item, plan.size());
       const CaseInfo& info = plan[t.item].info();
       Samples& s = by_item[t.item];
       s.us.push_back(t.median_us);
@@ -102,8 +110,8 @@ Result<BenchReport> bench_ops(const std::vector<BenchItem>& plan, const BenchOpt
     if (error.known) row.error_ratio = error.ratio, row.error_of_tolerance = error.of_tolerance;
     if (!error.from.empty()) row.note = "error from " + error.from;
     if (*row.median_us < kImpossible * samples.fastest_us) {
-      report.refused.push_back(fmt::format("{} {} {}: {:.3g} us, but this machine needs {:.3g} us at least", row.op, row.variant,
-                                           row.case_name, *row.median_us, samples.fastest_us));
+      report.refused.push_back(fmt::format("{} {} {}: {:.3g} us, but this machine needs {:.3g} us at least", row.op,
+                                           row.variant, row.case_name, *row.median_us, samples.fastest_us));
       row.median_us = row.spread_us = row.roof_fraction = std::nullopt;
       row.note = "refused: faster than the machine's ceilings";
     }

@@ -9,8 +9,8 @@
 namespace lathe {
 
 struct BenchReport {
-  std::vector<NumberRow> rows;        // in the order of the plan
-  std::vector<std::string> refused;   // faster than the machine can be: the measurement or the work model is wrong
+  std::vector<NumberRow> rows;       // in the order of the plan
+  std::vector<std::string> refused;  // faster than the machine can be: the measurement or the work model is wrong
   int64_t rotated_bytes = 0;
 };
 

@@ -15,8 +15,10 @@ Result<std::vector<int>> timed_variants(const AnyOp& op, const Choices* choices)
   const std::string* choice = choices ? choices->find(op.name) : nullptr;
   std::vector<int> timed;
   for (int v = 0; v < static_cast<int>(op.variants.size()); ++v)
-    if (choice ? *choice == op.variants[v] : op.variants[v] != "reference" || op.variants.size() == 1) timed.push_back(v);
-  if (timed.empty()) return invalid("--variant {}={}: no such variant; there are {}", op.name, *choice, fmt::join(op.variants, ", "));
+    if (choice ? *choice == op.variants[v] : op.variants[v] != "reference" || op.variants.size() == 1)
+      timed.push_back(v);
+  if (timed.empty())
+    return invalid("--variant {}={}: no such variant; there are {}", op.name, *choice, fmt::join(op.variants, ", "));
   return timed;
 }
 
@@ -34,8 +36,8 @@ Result<std::vector<BenchItem>> bench_plan(std::span<const AnyOp> ops, const Benc
         for (int v : variants) items.push_back({&op, c, v});
   }
   if (items.empty())
-    return invalid("no case of real size matches operators '{}' and cases '{}'; operators are {}", options.ops, options.cases,
-                   fmt::join(names, ", "));
+    return invalid("no case of real size matches operators '{}' and cases '{}'; operators are {}", options.ops,
+                   options.cases, fmt::join(names, ", "));
   return items;
 }
 

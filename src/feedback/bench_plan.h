@@ -10,8 +10,8 @@
 namespace lathe {
 
 struct BenchOptions {
-  std::string ops = "*";             // glob over operator names
-  std::string cases = "*";           // glob over case names
+  std::string ops = "*";    // glob over operator names
+  std::string cases = "*";  // glob over case names
   int threads = 1;
   int lives = 5;                     // fresh processes; one number a life
   const Choices* choices = nullptr;  // an operator that has a choice is timed by that variant alone
@@ -25,8 +25,8 @@ struct BenchItem {
   const std::string& variant_name() const { return op->variants[variant]; }
 };
 
-// Every case of real size by every variant but the oracle, which is written to be read; the oracle where it is chosen or
-// alone. Whether a variant applies shows when the case is built.
+// Every case of real size by every variant but the oracle, which is written to be read; the oracle where it is chosen
+// or alone. Whether a variant applies shows when the case is built.
 Result<std::vector<BenchItem>> bench_plan(std::span<const AnyOp> ops, const BenchOptions& options);
 
 }  // namespace lathe

@@ -5,8 +5,8 @@
 
 #include "ops/workload.h"
 
-// The memory of one operator case as a whole: built from a seed over a poison pattern, kept, restored and compared. What
-// an operator did is the difference of two images.
+// The memory of one operator case as a whole: built from a seed over a poison pattern, kept, restored and compared.
+// What an operator did is the difference of two images.
 
 namespace lathe {
 

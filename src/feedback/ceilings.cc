@@ -48,9 +48,12 @@ Rate loop_rate(ThreadPool& pool, const DotLoop& loop, int samples) {
 // One pass of one thread over its part of the working set.
 void pass(const MemoryLoops& loops, Traffic traffic, bool past_cache, char* part, int64_t bytes) {
   switch (traffic) {
-    case Traffic::kRead: return loops.read(part, bytes);
-    case Traffic::kUpdate: return loops.update(part, bytes);
-    case Traffic::kCopy: return (past_cache ? loops.copy_past_cache : loops.copy)(part, part + bytes / 2, bytes / 2);
+    case Traffic::kRead:
+      return loops.read(part, bytes);
+    case Traffic::kUpdate:
+      return loops.update(part, bytes);
+    case Traffic::kCopy:
+      return (past_cache ? loops.copy_past_cache : loops.copy)(part, part + bytes / 2, bytes / 2);
   }
 }
 
@@ -97,7 +100,8 @@ Rate CeilingBench::bandwidth(ThreadPool& pool, Traffic traffic, int64_t working_
 DotPeak CeilingBench::dot_peak(ThreadPool& pool, Precision precision, int samples) {
   DotPeak best;
   for (const DotLoop& loop : candidates(precision))
-    if (const Rate rate = loop_rate(pool, loop, samples); rate.median > best.rate.median) best = {rate, loop.instruction};
+    if (const Rate rate = loop_rate(pool, loop, samples); rate.median > best.rate.median)
+      best = {rate, loop.instruction};
   return best;
 }
 

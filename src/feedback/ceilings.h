@@ -9,8 +9,8 @@
 #include "base/thread_pool.h"
 #include "ops/workload.h"
 
-// What this machine can do, measured: bandwidth by kind of traffic and working set, dot products by precision. Roofs are
-// made of these, in the run in which they are used.
+// What this machine can do, measured: bandwidth by kind of traffic and working set, dot products by precision. Roofs
+// are made of these, in the run in which they are used.
 
 namespace lathe {
 

@@ -47,7 +47,8 @@ Result<ChildOutput> run_child(const std::vector<std::string>& command) {
   close(ends[0]);
   if (error != 0) return unavailable("can't start {}: {}", command[0], std::strerror(error));
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;
 }

@@ -8,7 +8,7 @@
 namespace lathe {
 
 struct ChildOutput {
-  int exit_code = 0;   // 128 + signal where it was killed
+  int exit_code = 0;  // 128 + signal where it was killed
   std::string stdout_text;
 };
 

@@ -23,7 +23,8 @@ void multiply_add_floats(int64_t iterations) {
 void multiply_add_bytes(int64_t iterations) {
   int32_t sum[kChains];
   int8_t a[kChains], b[kChains];
-  for (int i = 0; i < kChains; ++i) sum[i] = i, a[i] = static_cast<int8_t>(i + 3), b[i] = static_cast<int8_t>(7 * i + 1);
+  for (int i = 0; i < kChains; ++i)
+    sum[i] = i, a[i] = static_cast<int8_t>(i + 3), b[i] = static_cast<int8_t>(7 * i + 1);
   for (int64_t n = 0; n < iterations; ++n) {
     for (int i = 0; i < kChains; ++i) sum[i] += a[i] * b[i];
     asm volatile("" : "+m"(a), "+m"(b));  // new operands each time, as far as the compiler knows

@@ -7,7 +7,7 @@
 namespace lathe {
 
 struct DotLoop {
-  const char* instruction;    // what is repeated
+  const char* instruction;  // what is repeated
   double flop_per_iteration;
   void (*run)(int64_t iterations);
 };

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxAnswer = 400;     // tokens; the longest wanted answer has about 300
+constexpr int kMaxAnswer = 400;  // tokens; the longest wanted answer has about 300
 constexpr int kReplayLength = 16;
 
 Result<std::vector<uint8_t>> from_base64(const std::string& text) {
@@ -83,14 +83,16 @@ bool marked_right(const EvalAsk& ask, const std::string& output, std::string& go
   got = stripped(out.content);
   if (ask.mark == Mark::kToolCalls) {
     Json calls = Json::array();
-    for (const ParsedCall& c : out.calls) calls.push_back({{"name", c.name}, {"arguments", Json::parse(c.arguments, nullptr, false)}});
+    for (const ParsedCall& c : out.calls)
+      calls.push_back({{"name", c.name}, {"arguments", Json::parse(c.arguments, nullptr, false)}});
     got = calls.dump(-1, ' ', false, Json::error_handler_t::replace);
     return nlohmann::json(calls) == nlohmann::json(ask.answer);  // the order of keys doesn't count
   }
   const std::string wanted = ask.answer.get<std::string>();
   if (!out.calls.empty()) return false;
   if (ask.mark == Mark::kExact) return got == stripped(wanted);
-  const nlohmann::json a = nlohmann::json::parse(got, nullptr, false), b = nlohmann::json::parse(wanted, nullptr, false);
+  const nlohmann::json a = nlohmann::json::parse(got, nullptr, false),
+                       b = nlohmann::json::parse(wanted, nullptr, false);
   return !a.is_discarded() && a == b;
 }
 
@@ -119,14 +121,16 @@ class Examination {
   static Result<std::unique_ptr<Examination>> create(const EvalOptions& o) {
     LATHE_ASSIGN(glm5_next::Config config, glm5_next::Config::read(o.model));
     if (o.index_top_k) {
-      if (o.index_top_k < 1 || o.index_top_k % config.text.kpool) return invalid("--index-top-k {}: must be a multiple of index_kpool {}", o.index_top_k, config.text.kpool);
+      if (o.index_top_k < 1 || o.index_top_k % config.text.kpool)
+        return invalid("--index-top-k {}: must be a multiple of index_kpool {}", o.index_top_k, config.text.kpool);
       config.text.index_top_k = o.index_top_k;
     }
     LATHE_ASSIGN(Tokenizer tokenizer, Tokenizer::load(o.model));
     LATHE_ASSIGN(ChatTemplate chat, ChatTemplate::load(o.model));
     LATHE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(o.model));
     LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(o.device));
-    std::unique_ptr<Examination> e(new Examination(o, std::move(config), std::move(tokenizer), std::move(chat), std::move(checkpoint), std::move(device)));
+    std::unique_ptr<Examination> e(new Examination(o, std::move(config), std::move(tokenizer), std::move(chat),
+                                                   std::move(checkpoint), std::move(device)));
     if (e->config_.vision) {
       LATHE_ASSIGN(e->processor_, ProcessorConfig::read(o.model));
     }
@@ -149,10 +153,18 @@ class Examination {
     RecentTokens recent(o_.recent);
     recent.executor = executor_.get();
     const bool drafts = executor_->tower().weights().mtp && o_.drafts > 0;
-    GreedyOptions options{.drafts = drafts ? o_.drafts : 0, .step_rows = 2048, .stop_tokens = config_.eos, .progress = o_.progress, .observer = o_.recent ? &recent : nullptr};
+    GreedyOptions options{.drafts = drafts ? o_.drafts : 0,
+                          .step_rows = 2048,
+                          .stop_tokens = config_.eos,
+                          .progress = o_.progress,
+                          .observer = o_.recent ? &recent : nullptr};
     const auto start = std::chrono::steady_clock::now();
     LATHE_ASSIGN(const auto answers, generate_greedy(*executor_, greedy, options));
-    EvalRun run{.model = o_.model, .build = identity_text(), .setting = setting(drafts), .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), .answers = {}};
+    EvalRun run{.model = o_.model,
+                .build = identity_text(),
+                .setting = setting(drafts),
+                .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+                .answers = {}};
     for (size_t i = 0; i < items.size(); ++i)
       for (size_t a = 0; a < items[i].asks.size(); ++a) run.answers.push_back(marked(items[i], a, answers[i][a]));
     return run;
@@ -164,8 +176,15 @@ class Examination {
     Media media;
   };
 
-  Examination(const EvalOptions& o, glm5_next::Config c, Tokenizer t, ChatTemplate chat, Checkpoint p, std::unique_ptr<Device> d)
-      : o_(o), config_(std::move(c)), tokenizer_(std::move(t)), chat_(std::move(chat)), checkpoint_(std::move(p)), device_(std::move(d)), pool_(std::max(o.threads, 1)) {}
+  Examination(const EvalOptions& o, glm5_next::Config c, Tokenizer t, ChatTemplate chat, Checkpoint p,
+              std::unique_ptr<Device> d)
+      : o_(o),
+        config_(std::move(c)),
+        tokenizer_(std::move(t)),
+        chat_(std::move(chat)),
+        checkpoint_(std::move(p)),
+        device_(std::move(d)),
+        pool_(std::max(o.threads, 1)) {}
 
   // The whole prompts of an item's asks; what they begin with in common is computed once.
   Result<Job> job_of(EvalItem& item) {
@@ -175,14 +194,18 @@ class Examination {
     for (const EvalAsk& ask : item.asks) {
       Json messages = item.messages;
       if (!ask.user.empty()) messages.push_back({{"role", "user"}, {"content", ask.user}});
-      LATHE_ASSIGN(const RenderedChat chat, chat_.render({.messages = messages.dump(), .tools = item.tools.is_null() ? "" : item.tools.dump(), .variables = ""}));
+      LATHE_ASSIGN(const RenderedChat chat, chat_.render({.messages = messages.dump(),
+                                                          .tools = item.tools.is_null() ? "" : item.tools.dump(),
+                                                          .variables = ""}));
       LATHE_ASSIGN(std::vector<int32_t> ids, chat.encode(tokenizer_));
       if (!job.media.empty()) {
         const std::vector<Grid> grids = job.media.image_grids();
         const std::vector<VideoSpan> spans = job.media.spans();
-        LATHE_ASSIGN(ids, expand_placeholders(ids, media_tokens(config_), grids, spans, config_.vision->merge, [&](std::string_view text) { return tokenizer_.encode(text).value(); }));
+        LATHE_ASSIGN(ids, expand_placeholders(ids, media_tokens(config_), grids, spans, config_.vision->merge,
+                                              [&](std::string_view text) { return tokenizer_.encode(text).value(); }));
       }
-      if (static_cast<int64_t>(ids.size()) + kMaxAnswer > config_.text.max_positions) return invalid("{} tokens don't fit the model's context", ids.size());
+      if (static_cast<int64_t>(ids.size()) + kMaxAnswer > config_.text.max_positions)
+        return invalid("{} tokens don't fit the model's context", ids.size());
       prompts.push_back(std::move(ids));
     }
     size_t common = prompts[0].size();
@@ -193,7 +216,8 @@ class Examination {
     }
     if (prompts.size() == 1) common = prompts[0].size();
     job.greedy.beginning = {prompts[0].begin(), prompts[0].begin() + static_cast<std::ptrdiff_t>(common)};
-    for (const auto& p : prompts) job.greedy.ends.emplace_back(p.begin() + static_cast<std::ptrdiff_t>(common), p.end());
+    for (const auto& p : prompts)
+      job.greedy.ends.emplace_back(p.begin() + static_cast<std::ptrdiff_t>(common), p.end());
     job.greedy.max_tokens = kMaxAnswer;
     return job;
   }
@@ -221,22 +245,26 @@ class Examination {
 
   Status encode_pictures(Job& job) {
     if (job.media.empty()) return Status::ok();
-    LATHE_ASSIGN(PictureFeatures features, encode_media(job.media, config_, checkpoint_, *executor_, {job.greedy.beginning}));
+    LATHE_ASSIGN(PictureFeatures features,
+                 encode_media(job.media, config_, checkpoint_, *executor_, {job.greedy.beginning}));
     job.greedy.pictures = std::make_shared<const PictureFeatures>(std::move(features));
     return Status::ok();
   }
 
   EvalMarked marked(const EvalItem& item, size_t ask, const GreedyAnswer& answer) const {
     EvalMarked m{.id = item.asks.size() == 1 ? item.id : fmt::format("{}/{}", item.id, ask), .task = item.task};
-    m.wanted = item.asks[ask].answer.is_string() ? item.asks[ask].answer.get<std::string>() : item.asks[ask].answer.dump();
-    m.right = marked_right(item.asks[ask], tokenizer_.decode(answer.tokens, /*skip_special=*/true), m.got) && answer.stopped;
+    m.wanted =
+        item.asks[ask].answer.is_string() ? item.asks[ask].answer.get<std::string>() : item.asks[ask].answer.dump();
+    m.right =
+        marked_right(item.asks[ask], tokenizer_.decode(answer.tokens, /*skip_special=*/true), m.got) && answer.stopped;
     m.tokens = static_cast<int>(answer.tokens.size()) + answer.stopped;
     m.verification_steps = answer.verification_steps, m.accepted = answer.accepted, m.context = item.context;
     return m;
   }
 
   std::string setting(bool drafts) const {
-    std::string s = fmt::format("{} {}, drafts {}", o_.device, dtype_name(executor_->tower().dtype()), drafts ? o_.drafts : 0);
+    std::string s =
+        fmt::format("{} {}, drafts {}", o_.device, dtype_name(executor_->tower().dtype()), drafts ? o_.drafts : 0);
     for (const std::string& v : o_.variants) s += ", " + v;
     if (o_.index_top_k) s += fmt::format(", index_topk {}", o_.index_top_k);
     if (o_.recent) s += fmt::format(", the last {} tokens in place of the indexer's choice", o_.recent);

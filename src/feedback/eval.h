@@ -9,8 +9,8 @@
 namespace lathe {
 
 struct EvalOptions {
-  std::string model;                  // folder with a tokenizer and a chat template
-  std::string suite;                  // file of items; "": heldout.jsonl.gz of the model folder
+  std::string model;  // folder with a tokenizer and a chat template
+  std::string suite;  // file of items; "": heldout.jsonl.gz of the model folder
   std::string dtype, device = "cpu";
   int threads = 1;
   std::vector<std::string> variants;  // "OP=NAME"

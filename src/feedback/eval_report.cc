@@ -17,7 +17,8 @@ constexpr double kZ = 1.959963984540054;  // 95 %
 double wilson(const Proportion& p, double side) {
   if (p.all == 0) return side < 0 ? 0 : 1;
   const double n = p.all, x = p.value(), z2 = kZ * kZ;
-  const double centre = (x + z2 / (2 * n)) / (1 + z2 / n), half = kZ / (1 + z2 / n) * std::sqrt(x * (1 - x) / n + z2 / (4 * n * n));
+  const double centre = (x + z2 / (2 * n)) / (1 + z2 / n),
+               half = kZ / (1 + z2 / n) * std::sqrt(x * (1 - x) / n + z2 / (4 * n * n));
   return std::min(1.0, std::max(0.0, centre + side * half));
 }
 
@@ -28,7 +29,8 @@ double sign_test(int lost, int won) {
   const int all = lost + won, extreme = std::max(lost, won);
   if (all == 0) return 1;
   double tail = 0;
-  for (int k = extreme; k <= all; ++k) tail += std::exp(std::lgamma(all + 1) - std::lgamma(k + 1) - std::lgamma(all - k + 1) - all * std::log(2.0));
+  for (int k = extreme; k <= all; ++k)
+    tail += std::exp(std::lgamma(all + 1) - std::lgamma(k + 1) - std::lgamma(all - k + 1) - all * std::log(2.0));
   return std::min(1.0, 2 * tail);
 }
 
@@ -50,29 +52,48 @@ std::vector<EvalTask> tasks_of(const EvalRun& run) {
     accepted[it->second].first += a.accepted, accepted[it->second].second += a.verification_steps;
   }
   for (size_t i = 0; i < tasks.size(); ++i)
-    if (accepted[i].second) tasks[i].acceptance_length = static_cast<double>(accepted[i].first) / static_cast<double>(accepted[i].second);
+    if (accepted[i].second)
+      tasks[i].acceptance_length = static_cast<double>(accepted[i].first) / static_cast<double>(accepted[i].second);
   return tasks;
 }
 
 Json eval_json(const EvalRun& run) {
-  Json j = {{"model", run.model}, {"build", run.build}, {"setting", run.setting}, {"seconds", run.seconds}, {"tasks", Json::array()}, {"answers", Json::array()}};
+  Json j = {{"model", run.model},     {"build", run.build},     {"setting", run.setting},
+            {"seconds", run.seconds}, {"tasks", Json::array()}, {"answers", Json::array()}};
   int64_t tokens = 0;
   for (const EvalMarked& a : run.answers) {
     tokens += a.tokens;
-    j["answers"].push_back({{"id", a.id}, {"task", a.task}, {"right", a.right}, {"wanted", a.wanted}, {"got", a.got}, {"tokens", a.tokens},
-                            {"verification_steps", a.verification_steps}, {"accepted", a.accepted}, {"context", a.context}});
+    j["answers"].push_back({{"id", a.id},
+                            {"task", a.task},
+                            {"right", a.right},
+                            {"wanted", a.wanted},
+                            {"got", a.got},
+                            {"tokens", a.tokens},
+                            {"verification_steps", a.verification_steps},
+                            {"accepted", a.accepted},
+                            {"context", a.context}});
   }
   for (const EvalTask& t : tasks_of(run))
-    j["tasks"].push_back({{"task", t.name}, {"right", t.accuracy.right}, {"all", t.accuracy.all}, {"accuracy", t.accuracy.value()},
-                          {"low", t.accuracy.low()}, {"high", t.accuracy.high()}, {"acceptance_length", t.acceptance_length}});
+    j["tasks"].push_back({{"task", t.name},
+                          {"right", t.accuracy.right},
+                          {"all", t.accuracy.all},
+                          {"accuracy", t.accuracy.value()},
+                          {"low", t.accuracy.low()},
+                          {"high", t.accuracy.high()},
+                          {"acceptance_length", t.acceptance_length}});
   j["tokens_per_s"] = run.seconds > 0 ? static_cast<double>(tokens) / run.seconds : 0;
   return j;
 }
 
 Result<EvalRun> read_eval_run(const std::string& path) {
   LATHE_ASSIGN(const Json j, read_json_file(path, int64_t{256} << 20));
-  if (!j.is_object() || !j.contains("answers") || !j["answers"].is_array()) return corrupt("{}: answers: not a report of lathe eval --json", path);
-  EvalRun run{.model = j.value("model", ""), .build = j.value("build", ""), .setting = j.value("setting", ""), .seconds = 0, .answers = {}};
+  if (!j.is_object() || !j.contains("answers") || !j["answers"].is_array())
+    return corrupt("{}: answers: not a report of lathe eval --json", path);
+  EvalRun run{.model = j.value("model", ""),
+              .build = j.value("build", ""),
+              .setting = j.value("setting", ""),
+              .seconds = 0,
+              .answers = {}};
   for (const Json& a : j["answers"]) {
     JsonReader r(a, path, fmt::format("answers[{}]", run.answers.size()));
     EvalMarked m{.id = r.text("id", ""), .task = r.text("task", ""), .right = r.boolean("right", false)};

@@ -46,8 +46,13 @@ Result<Mark> mark_of(const Json& ask) {
 }
 
 Result<EvalItem> item_of(const Json& j) {
-  if (!j.is_object() || !j.contains("id") || !j["id"].is_string() || !j.contains("task") || !j["task"].is_string()) return corrupt("id and task must be strings");
-  EvalItem item{.id = j["id"], .task = j["task"], .messages = j.value("messages", Json()), .tools = j.value("tools", Json()), .asks = {}};
+  if (!j.is_object() || !j.contains("id") || !j["id"].is_string() || !j.contains("task") || !j["task"].is_string())
+    return corrupt("id and task must be strings");
+  EvalItem item{.id = j["id"],
+                .task = j["task"],
+                .messages = j.value("messages", Json()),
+                .tools = j.value("tools", Json()),
+                .asks = {}};
   if (!item.messages.is_array() || item.messages.empty()) return corrupt("messages: must be a list");
   const Json asks = j.value("asks", Json());
   if (!asks.is_array() || asks.empty()) return corrupt("asks: must be a list");
@@ -57,7 +62,8 @@ Result<EvalItem> item_of(const Json& j) {
     if (a.contains("user") && a["user"].is_string()) ask.user = a["user"];
     LATHE_ASSIGN(ask.mark, mark_of(a));
     ask.answer = a["answer"];
-    if (ask.mark == Mark::kToolCalls ? !ask.answer.is_array() : !ask.answer.is_string()) return corrupt("asks: answer has the wrong type for its mark");
+    if (ask.mark == Mark::kToolCalls ? !ask.answer.is_array() : !ask.answer.is_string())
+      return corrupt("asks: answer has the wrong type for its mark");
     item.asks.push_back(std::move(ask));
   }
   if (j.contains("context") && j["context"].is_number_integer()) item.context = j["context"];

@@ -26,7 +26,7 @@ struct EvalItem {
   std::string id, task;
   nlohmann::ordered_json messages, tools;  // tools: null where there are none
   std::vector<EvalAsk> asks;
-  int context = 0;                          // tokens, of items that are about long contexts
+  int context = 0;  // tokens, of items that are about long contexts
   bool quick = false, hard = false;
 };
 

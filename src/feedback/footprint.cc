@@ -15,7 +15,8 @@ bool holds(const char* p, int64_t bytes, uint8_t poison) {
 
 }  // namespace
 
-Footprint::Footprint(const CaseMemory& memory, const AnyCase& built) : fields_(built.fields()), may_write_(memory.used_bytes()) {
+Footprint::Footprint(const CaseMemory& memory, const AnyCase& built)
+    : fields_(built.fields()), may_write_(memory.used_bytes()) {
   std::erase_if(fields_, [](const FieldView& f) { return f.elements() == 0; });
   for (const FieldView& f : fields_) {
     const int64_t element = dtype_bytes(f.dtype), begin = memory.offset(f.data);
@@ -36,7 +37,8 @@ std::string Footprint::place(int64_t offset) const {
   const Extent* before = nullptr;
   for (const Extent& e : extents_) {
     if (offset >= e.begin && offset < e.end)
-      return e.written ? fmt::format("wrote between the rows of '{}'", e.name) : fmt::format("input '{}' was changed at byte {}", e.name, offset - e.begin);
+      return e.written ? fmt::format("wrote between the rows of '{}'", e.name)
+                       : fmt::format("input '{}' was changed at byte {}", e.name, offset - e.begin);
     if (e.end <= offset && (!before || e.end > before->end)) before = &e;
   }
   return before ? fmt::format("wrote {} bytes behind the end of '{}'", offset - before->end, before->name)
@@ -50,8 +52,8 @@ std::string Footprint::stray_write(const Image& before, const Image& after) cons
   return "";
 }
 
-std::string Footprint::unwritten(const CaseMemory& memory, const Image& first, uint8_t first_poison, const Image& second,
-                                 uint8_t second_poison) const {
+std::string Footprint::unwritten(const CaseMemory& memory, const Image& first, uint8_t first_poison,
+                                 const Image& second, uint8_t second_poison) const {
   for (const FieldView& f : fields_) {
     if (f.role != Role::kOut) continue;
     const int64_t element = dtype_bytes(f.dtype), begin = memory.offset(f.data);

@@ -32,7 +32,7 @@ class Footprint {
   };
   std::vector<FieldView> fields_;  // the non-empty ones
   std::vector<Extent> extents_;
-  std::vector<bool> may_write_;    // by byte
+  std::vector<bool> may_write_;  // by byte
 };
 
 }  // namespace lathe

@@ -23,9 +23,12 @@ std::string utc_now() {
 }  // namespace
 
 Status append_history(const std::string& path, const std::vector<NumberRow>& rows) {
-  if (!std::filesystem::exists(path)) return not_found("{}: no history there; run at the root of the repository, or name one with --history", path);
+  if (!std::filesystem::exists(path))
+    return not_found("{}: no history there; run at the root of the repository, or name one with --history", path);
   std::ofstream file(path, std::ios::app);
-  const nlohmann::json address = {{"time", utc_now()}, {"commit", build_info().commit}, {"build_id", build_info().build_id},
+  const nlohmann::json address = {{"time", utc_now()},
+                                  {"commit", build_info().commit},
+                                  {"build_id", build_info().build_id},
                                   {"machine", to_json(machine_facts())}};
   for (const NumberRow& row : rows) {
     nlohmann::json line = to_json(row);

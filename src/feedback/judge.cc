@@ -43,8 +43,11 @@ Judgement judge_integers(const FieldView& expected, const FieldView& actual, dou
   for_each(expected, actual, [&](const Element& e) {
     if (e.actual != e.expected && different++ == 0) first = e;
   });
-  const double share = expected.elements() ? static_cast<double>(different) / static_cast<double>(expected.elements()) : 0;
-  return {share, share <= open_ties ? "" : fmt::format("{} of {} differ; {}", different, expected.elements(), describe(expected, first))};
+  const double share =
+      expected.elements() ? static_cast<double>(different) / static_cast<double>(expected.elements()) : 0;
+  return {share, share <= open_ties
+                     ? ""
+                     : fmt::format("{} of {} differ; {}", different, expected.elements(), describe(expected, first))};
 }
 
 }  // namespace
@@ -64,7 +67,8 @@ Judgement judge(const FieldView& expected, const FieldView& actual, double toler
     }
   });
   if (other_kind > 0)
-    return {HUGE_VAL, fmt::format("NaN or infinity at {} wrong places; {}", other_kind, describe(expected, first_other))};
+    return {HUGE_VAL,
+            fmt::format("NaN or infinity at {} wrong places; {}", other_kind, describe(expected, first_other))};
   const double ratio = error == 0 ? 0 : std::sqrt(error / reference);
   const double rms = finite ? std::sqrt(reference / static_cast<double>(finite)) : 0;
 
@@ -76,9 +80,11 @@ Judgement judge(const FieldView& expected, const FieldView& actual, double toler
     if (excess > worst_excess) worst_excess = excess, worst = e;
   });
   if (ratio > tolerance)
-    return {ratio, fmt::format("error ratio {:.3g} over tolerance {:.3g}; worst: {}", ratio, tolerance, describe(expected, worst))};
+    return {ratio, fmt::format("error ratio {:.3g} over tolerance {:.3g}; worst: {}", ratio, tolerance,
+                               describe(expected, worst))};
   if (worst_excess > kElementSlack * tolerance)
-    return {ratio, fmt::format("error ratio {:.3g} is within {:.3g}, but {}", ratio, tolerance, describe(expected, worst))};
+    return {ratio,
+            fmt::format("error ratio {:.3g} is within {:.3g}, but {}", ratio, tolerance, describe(expected, worst))};
   return {ratio, ""};
 }
 

@@ -14,8 +14,8 @@ struct Judgement {
 };
 
 // Right means: NaN and infinity at the same places; the error ratio within tolerance; and no single element off by more
-// than kElementSlack tolerances of its own size plus the field's RMS, so that one bad block can't hide in a large field.
-// Tolerance 0 demands equal values. Integers must be equal but for a share of `open_ties`.
+// than kElementSlack tolerances of its own size plus the field's RMS, so that one bad block can't hide in a large
+// field. Tolerance 0 demands equal values. Integers must be equal but for a share of `open_ties`.
 Judgement judge(const FieldView& expected, const FieldView& actual, double tolerance, double open_ties = 0);
 
 // bf16 rounding alone makes single errors of 6 times its own RMS ratio; sums of products tail off like a Gaussian.

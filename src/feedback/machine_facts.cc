@@ -46,7 +46,11 @@ MachineFacts machine_facts() {
 }
 
 nlohmann::json to_json(const MachineFacts& f) {
-  return {{"cpu", f.cpu}, {"cores", f.cores}, {"last_cache_bytes", f.last_cache_bytes}, {"memory_bytes", f.memory_bytes}, {"isa", f.isa}};
+  return {{"cpu", f.cpu},
+          {"cores", f.cores},
+          {"last_cache_bytes", f.last_cache_bytes},
+          {"memory_bytes", f.memory_bytes},
+          {"isa", f.isa}};
 }
 
 int64_t available_memory_bytes() {

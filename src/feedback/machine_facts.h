@@ -9,7 +9,7 @@ namespace lathe {
 // What a number measured here must be read beside.
 struct MachineFacts {
   std::string cpu;
-  int cores = 1;              // that this process may use
+  int cores = 1;  // that this process may use
   int64_t last_cache_bytes = 0;
   int64_t memory_bytes = 0;
   std::string isa;

@@ -9,7 +9,7 @@ namespace lathe {
 struct MemoryLoops {
   const char* instructions;
   void (*read)(const char* from, int64_t bytes);
-  void (*update)(char* place, int64_t bytes);                        // each word read, changed, written back
+  void (*update)(char* place, int64_t bytes);  // each word read, changed, written back
   void (*copy)(char* to, const char* from, int64_t bytes);
   void (*copy_past_cache)(char* to, const char* from, int64_t bytes);  // non-temporal stores: no read for ownership
 };

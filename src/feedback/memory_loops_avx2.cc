@@ -30,13 +30,15 @@ void update(char* place, int64_t bytes) {
 void copy(char* to, const char* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kStep)
     for (int i = 0; i < kUnroll; ++i)
-      _mm256_store_si256(reinterpret_cast<Vector*>(to + at) + i, _mm256_load_si256(reinterpret_cast<const Vector*>(from + at) + i));
+      _mm256_store_si256(reinterpret_cast<Vector*>(to + at) + i,
+                         _mm256_load_si256(reinterpret_cast<const Vector*>(from + at) + i));
 }
 
 void copy_past_cache(char* to, const char* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kStep)
     for (int i = 0; i < kUnroll; ++i)
-      _mm256_stream_si256(reinterpret_cast<Vector*>(to + at) + i, _mm256_load_si256(reinterpret_cast<const Vector*>(from + at) + i));
+      _mm256_stream_si256(reinterpret_cast<Vector*>(to + at) + i,
+                          _mm256_load_si256(reinterpret_cast<const Vector*>(from + at) + i));
   _mm_sfence();
 }
 

@@ -39,11 +39,16 @@ class WorkCounter {
   void read(const Weight& w) { work_.weight_bytes += bytes_of(w); }
   void add(ProductFlop& flop, const Weight& w, double share) const {
     const double count = 2.0 * share * static_cast<double>(w.out) * static_cast<double>(w.in);
-    if (w.is_w8a8() && w.dtype == DType::kI8) flop.int8 += count;
-    else if (tower_.dtype() == DType::kBF16 && w.dtype != DType::kF32) flop.bf16 += count;
-    else flop.fp32 += count;
+    if (w.is_w8a8() && w.dtype == DType::kI8)
+      flop.int8 += count;
+    else if (tower_.dtype() == DType::kBF16 && w.dtype != DType::kF32)
+      flop.bf16 += count;
+    else
+      flop.fp32 += count;
   }
-  void mlp(const MlpWeights& w, double share = 1) { product(w.gate, share), product(w.up, share), product(w.down, share); }
+  void mlp(const MlpWeights& w, double share = 1) {
+    product(w.gate, share), product(w.up, share), product(w.down, share);
+  }
 
   void kda(const glm5_next::KdaWeights& w) {
     for (const Weight* one : {&w.q, &w.k, &w.v, &w.f_a, &w.f_b, &w.g_a, &w.g_b, &w.b, &w.o}) product(*one);
@@ -60,7 +65,8 @@ class WorkCounter {
   }
   void feed_forward(const glm5_next::FeedForwardWeights& w) {
     if (!w.router.empty()) product(w.router);
-    const double share = w.experts.empty() ? 0 : static_cast<double>(config_.top_k) / static_cast<double>(w.experts.size());
+    const double share =
+        w.experts.empty() ? 0 : static_cast<double>(config_.top_k) / static_cast<double>(w.experts.size());
     for (const MlpWeights& expert : w.experts) mlp(expert, share);
     for (const MlpWeights& shared : w.shared) mlp(shared);
   }

@@ -39,11 +39,20 @@ nlohmann::json to_json(const NumberRow& row) {
 }
 
 NumberRow number_row(const nlohmann::json& j) {
-  return {.op = j.at("op"), .variant = j.at("variant"), .case_name = j.at("case"), .device = j.at("device"),
-          .median_us = number(j, "median_us"), .spread_us = number(j, "spread_us"), .bytes = number(j, "bytes"),
-          .flop = number(j, "flop"), .roof_us = number(j, "roof_us"), .roof_fraction = number(j, "roof_fraction"),
-          .error_ratio = number(j, "error_ratio"), .error_of_tolerance = number(j, "error_of_tolerance"),
-          .tokens_per_s = number(j, "tokens_per_s"), .note = j.value("note", "")};
+  return {.op = j.at("op"),
+          .variant = j.at("variant"),
+          .case_name = j.at("case"),
+          .device = j.at("device"),
+          .median_us = number(j, "median_us"),
+          .spread_us = number(j, "spread_us"),
+          .bytes = number(j, "bytes"),
+          .flop = number(j, "flop"),
+          .roof_us = number(j, "roof_us"),
+          .roof_fraction = number(j, "roof_fraction"),
+          .error_ratio = number(j, "error_ratio"),
+          .error_of_tolerance = number(j, "error_of_tolerance"),
+          .tokens_per_s = number(j, "tokens_per_s"),
+          .note = j.value("note", "")};
 }
 
 }  // namespace lathe

@@ -18,7 +18,8 @@ struct Copy {
   explicit Copy(const FieldView& f) : view(f), bytes(f.elements() * dtype_bytes(f.dtype)) {
     const int64_t element = dtype_bytes(f.dtype);
     for (int64_t r = 0; r < f.rows; ++r)
-      std::memcpy(&bytes[r * f.width * element], static_cast<const char*>(f.data) + r * f.stride * element, f.width * element);
+      std::memcpy(&bytes[r * f.width * element], static_cast<const char*>(f.data) + r * f.stride * element,
+                  f.width * element);
     view.stride = f.width;
     if (f.scale) scale.assign(f.scale, f.scale + (f.block ? f.elements() / f.block : f.rows));
     settle();
@@ -43,8 +44,10 @@ double get(Copy& c, int64_t i) {
   return to_float(*reinterpret_cast<bf16*>(c.at(i)));
 }
 void set(Copy& c, int64_t i, float x) {
-  if (c.view.dtype == DType::kF32) *reinterpret_cast<float*>(c.at(i)) = x;
-  else *reinterpret_cast<bf16*>(c.at(i)) = to_bf16(x);
+  if (c.view.dtype == DType::kF32)
+    *reinterpret_cast<float*>(c.at(i)) = x;
+  else
+    *reinterpret_cast<bf16*>(c.at(i)) = to_bf16(x);
 }
 
 // Mantissa cut to the next format below the one that the tolerance asks for: bf16, or the three bits of e4m3.
@@ -86,7 +89,8 @@ void zero_a_quarter(Copy& c) {
 int64_t moved_by_coarseness(Copy& c, double tolerance) {
   int64_t moved = 0;
   for (int64_t i = 0; i < c.view.elements(); ++i)
-    if (const double x = get(c, i); std::isfinite(x)) moved += std::fabs(coarser(x, tolerance) - x) > 1e-5 * std::fabs(x);
+    if (const double x = get(c, i); std::isfinite(x))
+      moved += std::fabs(coarser(x, tolerance) - x) > 1e-5 * std::fabs(x);
   return moved;
 }
 
@@ -100,12 +104,15 @@ std::vector<Plant> plants_for(const FieldView& expected, const FieldView& other,
   const int64_t n = expected.elements(), element = dtype_bytes(expected.dtype);
   std::vector<Plant> plants = {
       {"zeros", [](Copy& c) { std::fill(c.bytes.begin(), c.bytes.end(), 0); }},
-      {"the first element everywhere", [=](Copy& c) { for (int64_t i = 1; i < n; ++i) std::memcpy(c.at(i), c.at(0), element); }},
-      {"shifted by one element", [=](Copy& c) { std::rotate(c.bytes.begin(), c.bytes.begin() + element, c.bytes.end()); }},
+      {"the first element everywhere",
+       [=](Copy& c) {
+         for (int64_t i = 1; i < n; ++i) std::memcpy(c.at(i), c.at(0), element);
+       }},
+      {"shifted by one element",
+       [=](Copy& c) { std::rotate(c.bytes.begin(), c.bytes.begin() + element, c.bytes.end()); }},
       {"a quarter of zeros", zero_a_quarter},
   };
-  if (other.elements() == n)
-    plants.push_back({"the result of another seed", [other](Copy& c) { c = Copy(other); }});
+  if (other.elements() == n) plants.push_back({"the result of another seed", [other](Copy& c) { c = Copy(other); }});
   for (const FieldView& in : inputs)
     if (in.dtype == expected.dtype && in.elements() == n)
       plants.push_back({"an input", [in](Copy& c) { c.bytes = Copy(in).bytes, c.settle(); }});
@@ -113,7 +120,8 @@ std::vector<Plant> plants_for(const FieldView& expected, const FieldView& other,
   plants.push_back({"one NaN", [=](Copy& c) { set(c, n / 2, NAN); }});
   plants.push_back({"one negated block", [=](Copy& c) {
                       const int64_t begin = place_of_greatest(c) / 16 * 16;
-                      for (int64_t i = begin; i < std::min(n, begin + 16); ++i) set(c, i, static_cast<float>(-get(c, i)));
+                      for (int64_t i = begin; i < std::min(n, begin + 16); ++i)
+                        set(c, i, static_cast<float>(-get(c, i)));
                     }});
   // Results that the coarser format can hold (ones and zeros, say) aren't wrong in it.
   if (Copy right(expected); 2 * moved_by_coarseness(right, tolerance) > n)
@@ -124,7 +132,9 @@ std::vector<Plant> plants_for(const FieldView& expected, const FieldView& other,
 }
 
 // A plant that gives an equal result (-0 for 0, say) can't be rejected by anybody.
-bool changes_something(const FieldView& expected, const FieldView& spoiled) { return !judge(expected, spoiled, 0).fault.empty(); }
+bool changes_something(const FieldView& expected, const FieldView& spoiled) {
+  return !judge(expected, spoiled, 0).fault.empty();
+}
 
 }  // namespace
 

@@ -46,7 +46,8 @@ Result<VerifyReport> verify(std::span<const AnyOp> ops, const VerifyOptions& opt
     if (progress) progress(op->name, info.name, done, static_cast<int>(cases.size()));
     const int seeds = info.bench ? 1 : options.seeds;
     for (int seed = 1; seed <= seeds; ++seed)
-      if (Status s = bench->check(*op, index, seed, report); !s.is_ok()) return s.within(fmt::format("{} {}", op->name, info.name));
+      if (Status s = bench->check(*op, index, seed, report); !s.is_ok())
+        return s.within(fmt::format("{} {}", op->name, info.name));
   }
   return report;
 }

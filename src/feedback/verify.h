@@ -21,18 +21,18 @@
 namespace lathe {
 
 struct VerifyOptions {
-  std::string ops = "*";        // glob over operator names
+  std::string ops = "*";  // glob over operator names
   std::string device = "cpu";
-  int threads = 2;              // what 1 thread is compared with; at least 2
-  int seeds = 3;                // of small cases; real sizes get one
-  bool long_cases = false;      // also the cases of real size
+  int threads = 2;                   // what 1 thread is compared with; at least 2
+  int seeds = 3;                     // of small cases; real sizes get one
+  bool long_cases = false;           // also the cases of real size
   const Choices* choices = nullptr;  // an operator that has a choice is judged by that variant alone
 };
 
 struct Failure {
   std::string op, variant, case_name;
   uint64_t seed;
-  std::string relation;         // a word of the list above
+  std::string relation;  // a word of the list above
   std::string what;
 };
 

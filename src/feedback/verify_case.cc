@@ -56,14 +56,17 @@ Result<std::unique_ptr<VerifyBench>> VerifyBench::create(const VerifyOptions& op
   LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(options.device));
   LATHE_ASSIGN(CaseMemory memory, CaseMemory::create(*device, kCaseBytes));
   LATHE_ASSIGN(Arena scratch, Arena::create(*device, kScratchBytes));
-  return std::unique_ptr<VerifyBench>(new VerifyBench(options, std::move(device), std::move(memory), std::move(scratch)));
+  return std::unique_ptr<VerifyBench>(
+      new VerifyBench(options, std::move(device), std::move(memory), std::move(scratch)));
 }
 
-Result<VerifyBench::Run> VerifyBench::run(AnyCase& built, const Image& before, int variant, ThreadPool& pool, uint8_t scratch_poison) {
+Result<VerifyBench::Run> VerifyBench::run(AnyCase& built, const Image& before, int variant, ThreadPool& pool,
+                                          uint8_t scratch_poison) {
   memory_.restore(before);
   const std::vector<char> poison(scratch_.peak_bytes(), static_cast<char>(scratch_poison));
   scratch_.reset();
-  device_->to_device(scratch_.take(static_cast<int64_t>(poison.size())), poison.data(), static_cast<int64_t>(poison.size()));
+  device_->to_device(scratch_.take(static_cast<int64_t>(poison.size())), poison.data(),
+                     static_cast<int64_t>(poison.size()));
   scratch_.reset();
   OpContext ctx{.device = device_.get(), .pool = &pool, .scratch = &scratch_};
   Status status = built.run(ctx, variant);
@@ -95,9 +98,15 @@ std::string VerifyBench::first_difference(const Subject& s, const Image& a, cons
 }
 
 NumberRow VerifyBench::against_oracle(const Subject& s, int variant, const Image& result, VerifyReport& report) {
-  NumberRow row{.op = s.op.name, .variant = s.op.variants[variant], .case_name = s.info().name, .device = options_.device,
-                .bytes = static_cast<double>(s.info().bytes), .flop = static_cast<double>(s.info().flop), .error_ratio = 0};
-  const auto expected = in_image(memory_, s.built->outputs(), s.expected), actual = in_image(memory_, s.built->outputs(), result);
+  NumberRow row{.op = s.op.name,
+                .variant = s.op.variants[variant],
+                .case_name = s.info().name,
+                .device = options_.device,
+                .bytes = static_cast<double>(s.info().bytes),
+                .flop = static_cast<double>(s.info().flop),
+                .error_ratio = 0};
+  const auto expected = in_image(memory_, s.built->outputs(), s.expected),
+             actual = in_image(memory_, s.built->outputs(), result);
   for (size_t i = 0; i < expected.size(); ++i) {
     const Judgement j = judge(expected[i], actual[i], s.info().tolerance, s.info().open_ties);
     s.note(report, variant, "oracle", j.fault);
@@ -122,8 +131,9 @@ Status VerifyBench::check_relations(const Subject& s, int variant, const Image& 
   LATHE_ASSIGN(Run again, run(*s.built, s.before_other, variant, one_, kOtherPoison));
   const bool threads = first_difference(s, first, again.image).empty();
   s.fail(report, variant, threads ? "threads" : "repeatable",
-         fmt::format("{}{}", difference, threads ? fmt::format(" between 1 and {} threads", many_.threads())
-                                                 : " between two runs over different contents of fresh memory"));
+         fmt::format("{}{}", difference,
+                     threads ? fmt::format(" between 1 and {} threads", many_.threads())
+                             : " between two runs over different contents of fresh memory"));
   return Status::ok();
 }
 
@@ -135,8 +145,10 @@ Status VerifyBench::check_parts(const Subject& s, int variant, const Image& whol
     LATHE_ASSIGN(Run alone, run(*part, s.before, variant, many_, kPoison));
     std::string what = alone.status.message();
     for (const FieldView& f : part->outputs())
-      if (what.empty() && f.role == Role::kOut && f.elements() > 0 && first_different_row(memory_.in_image(f, whole), memory_.in_image(f, alone.image)) >= 0)
-        what = fmt::format("rows {} to {} alone: {} isn't what it is among {} rows", begin, begin + count - 1, f.name, rows);
+      if (what.empty() && f.role == Role::kOut && f.elements() > 0 &&
+          first_different_row(memory_.in_image(f, whole), memory_.in_image(f, alone.image)) >= 0)
+        what = fmt::format("rows {} to {} alone: {} isn't what it is among {} rows", begin, begin + count - 1, f.name,
+                           rows);
     s.note(report, variant, "alone", what);
   }
   return Status::ok();
@@ -152,21 +164,26 @@ Status VerifyBench::check_variant(const Subject& s, int variant, VerifyReport& r
   const auto known = std::find_if(report.rows.rbegin(), report.rows.rend(), [&](const NumberRow& r) {
     return r.op == row.op && r.variant == row.variant && r.case_name == row.case_name;
   });
-  if (known == report.rows.rend()) report.rows.push_back(row);
-  else if (*row.error_ratio > *known->error_ratio) *known = row;
+  if (known == report.rows.rend())
+    report.rows.push_back(row);
+  else if (*row.error_ratio > *known->error_ratio)
+    *known = row;
 
   s.note(report, variant, "stray", s.footprint.stray_write(s.before, first.image));
   if (device_->kind() == DeviceKind::kSim) s.note(report, variant, "sim", first_difference(s, s.expected, first.image));
   LATHE_RETURN_IF_ERROR(check_relations(s, variant, first.image, report));
-  return s.op.rows_stand_alone && s.op.company_free[variant] ? check_parts(s, variant, first.image, report) : Status::ok();
+  return s.op.rows_stand_alone && s.op.company_free[variant] ? check_parts(s, variant, first.image, report)
+                                                             : Status::ok();
 }
 
 Status VerifyBench::check_plants(const Subject& s, VerifyReport& report) {
   LATHE_ASSIGN(Image other, oracle(s.op, s.case_index, s.seed + 1000));
-  const PlantReport plants = try_plants(in_image(memory_, s.built->outputs(), s.expected), in_image(memory_, s.built->outputs(), other),
-                                        in_image(memory_, inputs_of(*s.built), s.before), s.info().tolerance, s.info().open_ties);
+  const PlantReport plants =
+      try_plants(in_image(memory_, s.built->outputs(), s.expected), in_image(memory_, s.built->outputs(), other),
+                 in_image(memory_, inputs_of(*s.built), s.before), s.info().tolerance, s.info().open_ties);
   report.plants += plants.planted;
-  for (const std::string& accepted : plants.accepted) s.fail(report, -1, "plants", "the judge took for right: " + accepted);
+  for (const std::string& accepted : plants.accepted)
+    s.fail(report, -1, "plants", "the judge took for right: " + accepted);
   return Status::ok();
 }
 
@@ -177,13 +194,22 @@ Status VerifyBench::check(const AnyOp& op, int case_index, uint64_t seed, Verify
   auto built = memory_.build(op, case_index, seed, kPoison);
   LATHE_ASSIGN(Image before, memory_.image());
   Footprint footprint(memory_, *built);
-  const Subject s{op, case_index, seed, std::move(built), std::move(before), std::move(before_other), std::move(expected), std::move(footprint)};
-  if (s.expected.size() != s.before.size()) return internal("{} {}: the case's memory differs between devices", op.name, s.info().name);
+  const Subject s{op,
+                  case_index,
+                  seed,
+                  std::move(built),
+                  std::move(before),
+                  std::move(before_other),
+                  std::move(expected),
+                  std::move(footprint)};
+  if (s.expected.size() != s.before.size())
+    return internal("{} {}: the case's memory differs between devices", op.name, s.info().name);
 
   const std::string* chosen = options_.choices ? options_.choices->find(op.name) : nullptr;
   for (int v = 0; v < static_cast<int>(op.variants.size()); ++v) {
     if (chosen && *chosen != op.variants[v]) continue;
-    if (device_->kind() == DeviceKind::kSim && op.variants[v] != "reference") continue;  // that is all a sim device runs
+    if (device_->kind() == DeviceKind::kSim && op.variants[v] != "reference")
+      continue;  // that is all a sim device runs
     if (s.built->applies(v)) LATHE_RETURN_IF_ERROR(check_variant(s, v, report));
   }
   return seed == 1 && !s.info().bench ? check_plants(s, report) : Status::ok();

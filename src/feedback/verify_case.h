@@ -22,7 +22,10 @@ class VerifyBench {
   struct Subject;  // one case and seed, built, with its images and the oracle's result
 
   VerifyBench(const VerifyOptions& options, std::unique_ptr<Device> device, CaseMemory memory, Arena scratch)
-      : options_(options), device_(std::move(device)), memory_(std::move(memory)), scratch_(std::move(scratch)),
+      : options_(options),
+        device_(std::move(device)),
+        memory_(std::move(memory)),
+        scratch_(std::move(scratch)),
         many_(std::max(2, options.threads)) {}
 
   Result<Run> run(AnyCase& built, const Image& before, int variant, ThreadPool& pool, uint8_t scratch_poison);

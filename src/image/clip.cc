@@ -53,7 +53,8 @@ Result<Clip> read_clip(const std::string& folder, double fps, const VideoConfig&
   LATHE_ASSIGN(const std::vector<std::string> files, list_frames(folder));
   const int64_t frames = static_cast<int64_t>(files.size());
   if (chosen_before && frames > config.max_frames)
-    return invalid("{}: {} frames; at most {} are taken: say their rate, or choose fewer", folder, frames, config.max_frames);
+    return invalid("{}: {} frames; at most {} are taken: say their rate, or choose fewer", folder, frames,
+                   config.max_frames);
   std::vector<int64_t> chosen(frames);
   std::iota(chosen.begin(), chosen.end(), 0);
   if (!chosen_before) chosen = choose_frames({.frames = frames, .fps = fps}, config);

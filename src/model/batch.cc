@@ -46,22 +46,26 @@ struct PhaseParts {
 
 int Batch::segment_rows(int i, int r) const { return cut ? piece(total_rows[i], ranks, r) : total_rows[i]; }
 
-Result<std::unique_ptr<Batch>> Batch::build(Device& device, const std::vector<Run>& runs, SequenceMemory& memory, const Partition& partition) {
+Result<std::unique_ptr<Batch>> Batch::build(Device& device, const std::vector<Run>& runs, SequenceMemory& memory,
+                                            const Partition& partition) {
   std::vector<int> past;
   for (const Run& r : runs) {
-    if (!r.in_ring && !memory.ring_is_empty(r.sequence)) return internal("sequence {} must be folded before a pass without ring", r.sequence);
+    if (!r.in_ring && !memory.ring_is_empty(r.sequence))
+      return internal("sequence {} must be folded before a pass without ring", r.sequence);
     past.push_back(memory.position(r.sequence));
   }
   return build_at(device, runs, past, memory, partition);
 }
 
-Result<std::unique_ptr<Batch>> Batch::build_at(Device& device, const std::vector<Run>& runs, const std::vector<int>& past_of_run,
-                                               SequenceMemory& memory, const Partition& partition) {
+Result<std::unique_ptr<Batch>> Batch::build_at(Device& device, const std::vector<Run>& runs,
+                                               const std::vector<int>& past_of_run, SequenceMemory& memory,
+                                               const Partition& partition) {
   auto b = std::make_unique<Batch>();
   const int sequences = static_cast<int>(runs.size());
   b->order.resize(sequences);
   std::iota(b->order.begin(), b->order.end(), 0);
-  std::stable_sort(b->order.begin(), b->order.end(), [&](int x, int y) { return phase_of(runs[x]) < phase_of(runs[y]); });
+  std::stable_sort(b->order.begin(), b->order.end(),
+                   [&](int x, int y) { return phase_of(runs[x]) < phase_of(runs[y]); });
   const bool prefill_only = std::all_of(runs.begin(), runs.end(), [](const Run& r) { return !r.in_ring; });
   const bool any_long = std::any_of(runs.begin(), runs.end(), [](const Run& r) { return r.tokens.size() > 1; });
   b->cut = partition.is(Parallel::kContext) && any_long;
@@ -80,7 +84,8 @@ Result<std::unique_ptr<Batch>> Batch::build_at(Device& device, const std::vector
     const Run& run = runs[b->order[i]];
     const int total = static_cast<int>(run.tokens.size()), position = past_of_run[b->order[i]];
     LATHE_CHECK(run.features.empty() || run.features.size() == run.tokens.size());
-    LATHE_CHECK(static_cast<int64_t>(position) + total <= static_cast<int64_t>(memory.pages(run.sequence).size()) * memory.shape().page_tokens);
+    LATHE_CHECK(static_cast<int64_t>(position) + total <=
+                static_cast<int64_t>(memory.pages(run.sequence).size()) * memory.shape().page_tokens);
     const int before = b->cut ? pieces_before(total, b->ranks, partition.rank) : 0;
     const int local = b->cut ? piece(total, b->ranks, partition.rank) : total;
     // Under a cut every run goes through the scan, also single rows.
@@ -114,12 +119,14 @@ Result<std::unique_ptr<Batch>> Batch::build_at(Device& device, const std::vector
   b->rows = start.back(), b->all_rows = fresh_start.back();
 
   Block block;
-  const auto p_token = block.add(token), p_feature = block.add(feature), p_start = block.add(start), p_past = block.add(past);
+  const auto p_token = block.add(token), p_feature = block.add(feature), p_start = block.add(start),
+             p_past = block.add(past);
   const auto p_fresh_start = block.add(fresh_start), p_fresh_past = block.add(fresh_past), p_slot = block.add(slot);
   const auto p_table = block.add(table), p_logit = block.add(logit_row);
   PhaseParts parts[3];
   for (int i = 0; i < 3; ++i)
-    parts[i] = {block.add(phase_start[i]), block.add(phase_past[i]), block.add(phase_slot[i]), block.add(phase_before[i])};
+    parts[i] = {block.add(phase_start[i]), block.add(phase_past[i]), block.add(phase_slot[i]),
+                block.add(phase_before[i])};
   LATHE_ASSIGN(b->block_, block.upload(device));
   const DeviceBuffer& m = b->block_;
   b->token = Block::view(m, p_token), b->feature = Block::view(m, p_feature);

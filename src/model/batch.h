@@ -13,18 +13,19 @@ namespace lathe {
 // What one forward pass shall do for one sequence.
 struct Run {
   SequenceId sequence = -1;
-  std::vector<int32_t> tokens;   // new tokens; -1: no token (a zero row)
-  std::vector<int32_t> features; // empty, or one a token: row of the batch's features that replaces its embedding, or -1
-  bool in_ring = false;          // KDA by replay ring: decode or verification of drafts
-  int logits_of_last = 0;        // logits are wanted for that many last rows; -1: for all
+  std::vector<int32_t> tokens;  // new tokens; -1: no token (a zero row)
+  std::vector<int32_t>
+      features;            // empty, or one a token: row of the batch's features that replaces its embedding, or -1
+  bool in_ring = false;    // KDA by replay ring: decode or verification of drafts
+  int logits_of_last = 0;  // logits are wanted for that many last rows; -1: for all
 };
 
 // Rows of one phase: consecutive in the batch.
 struct PhaseRows {
   int64_t first_row = 0, rows = 0, first_sequence = 0;
-  Ragged runs;                 // starts count from first_row
+  Ragged runs;  // starts count from first_row
   Array<const int32_t> slot;
-  Array<const int32_t> before; // position before this pass, over all ranks
+  Array<const int32_t> before;  // position before this pass, over all ranks
 };
 
 // A ragged batch: token rows of many sequences back to back, on the device as one block. Sequences stand in the order
@@ -35,21 +36,22 @@ struct Batch {
   static Result<std::unique_ptr<Batch>> build(Device& device, const std::vector<Run>& runs, SequenceMemory& memory,
                                               const Partition& partition);
   // The same with rows that begin at past[i] instead of the sequences' positions: for the MTP block, which lags.
-  static Result<std::unique_ptr<Batch>> build_at(Device& device, const std::vector<Run>& runs, const std::vector<int>& past,
-                                                 SequenceMemory& memory, const Partition& partition);
+  static Result<std::unique_ptr<Batch>> build_at(Device& device, const std::vector<Run>& runs,
+                                                 const std::vector<int>& past, SequenceMemory& memory,
+                                                 const Partition& partition);
 
   std::vector<int> order;
   std::vector<int> local_rows, total_rows;  // by sequence, this rank's and all
   int64_t rows = 0, all_rows = 0;           // sums of the two
   bool cut = false;                         // context parallel: runs and fresh differ
 
-  Array<const int32_t> token, feature;      // local rows
+  Array<const int32_t> token, feature;  // local rows
   Ragged runs, fresh;
   Array<const int32_t> slot, table, cursor;
   int64_t table_stride = 0;
   PhaseRows prefill, decode, replay;
-  Array<const int32_t> logit_row;           // rows of the gathered hidden rows [all_rows], ascending
-  std::vector<int> logits_by_sequence;      // how many of them each sequence has
+  Array<const int32_t> logit_row;       // rows of the gathered hidden rows [all_rows], ascending
+  std::vector<int> logits_by_sequence;  // how many of them each sequence has
 
   // Rows of sequence i that rank r holds.
   int segment_rows(int i, int r) const;

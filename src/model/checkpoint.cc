@@ -29,7 +29,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
   c.dir_ = dir;
   const std::string single = dir + "/model.safetensors", index = dir + "/model.safetensors.index.json";
   if (!fs::exists(index)) {
-    if (!fs::exists(single)) return not_found("{}: has neither model.safetensors nor model.safetensors.index.json", dir);
+    if (!fs::exists(single))
+      return not_found("{}: has neither model.safetensors nor model.safetensors.index.json", dir);
     LATHE_RETURN_IF_ERROR(c.add_file(single));
     return c;
   }
@@ -50,7 +51,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
   return c;
 }
 
-Checkpoint Checkpoint::of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors, std::shared_ptr<const void> owner) {
+Checkpoint Checkpoint::of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors,
+                                 std::shared_ptr<const void> owner) {
   Checkpoint c;
   c.dir_ = std::move(name);
   c.owner_ = std::move(owner);

@@ -16,7 +16,8 @@ class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& dir);
   // The same over tensors in memory, which `owner` keeps alive; `name` stands for the folder in messages.
-  static Checkpoint of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors, std::shared_ptr<const void> owner);
+  static Checkpoint of_memory(std::string name, const std::map<std::string, TensorSpan>& tensors,
+                              std::shared_ptr<const void> owner);
 
   // nullptr: no such tensor.
   const TensorSpan* find(std::string_view name) const;

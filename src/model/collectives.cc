@@ -50,7 +50,8 @@ Status gather_rows(OpContext& ctx, const Batch& batch, const Rows& local, const 
     for (size_t i = 0; i < rows[0].size(); ++i)
       for (size_t r = 0; r < rows.size(); ++r)
         for (int j = 0; j < rows[r][i]; ++j)
-          std::memcpy(to.at(out++), gathered.data() + (static_cast<int64_t>(r) * most + next[r]++) * row_bytes, row_bytes);
+          std::memcpy(to.at(out++), gathered.data() + (static_cast<int64_t>(r) * most + next[r]++) * row_bytes,
+                      row_bytes);
     return Status::ok();
   });
   return Status::ok();
@@ -61,14 +62,16 @@ Status gather_columns(OpContext& ctx, const Partition& partition, const Rows& lo
   const Rows from = on_queue(ctx, local), to = on_queue(ctx, all);
   ctx.device->enqueue([comm = ctx.comm, from, to, partition] {
     int64_t widest = 0;
-    for (int r = 0; r < partition.size; ++r) widest = std::max(widest, Partition{partition.kind, partition.size, r}.share(to.width).count);
+    for (int r = 0; r < partition.size; ++r)
+      widest = std::max(widest, Partition{partition.kind, partition.size, r}.share(to.width).count);
     std::vector<float> mine(from.rows * widest), gathered(mine.size() * partition.size);
     for (int64_t r = 0; r < from.rows; ++r) std::copy_n(from.f32(r), from.width, mine.data() + r * widest);
     comm->all_gather(mine.data(), gathered.data(), static_cast<int64_t>(mine.size()) * 4);
     for (int rank = 0; rank < partition.size; ++rank) {
       const Partition::Range part = Partition{partition.kind, partition.size, rank}.share(to.width);
       for (int64_t r = 0; r < to.rows; ++r)
-        std::copy_n(gathered.data() + static_cast<int64_t>(rank) * mine.size() + r * widest, part.count, to.f32(r) + part.begin);
+        std::copy_n(gathered.data() + static_cast<int64_t>(rank) * mine.size() + r * widest, part.count,
+                    to.f32(r) + part.begin);
     }
     return Status::ok();
   });

@@ -60,7 +60,8 @@ class PieceStream {
   int64_t row_ = 0;
 };
 
-std::vector<std::vector<const TensorSource*>> plan_shards(const std::vector<TensorSource>& tensors, int64_t shard_bytes) {
+std::vector<std::vector<const TensorSource*>> plan_shards(const std::vector<TensorSource>& tensors,
+                                                          int64_t shard_bytes) {
   std::vector<std::vector<const TensorSource*>> shards(1);
   int64_t used = 0;
   for (const TensorSource& t : tensors) {
@@ -99,7 +100,10 @@ Result<NewModelFolder> NewModelFolder::create(const std::string& dir) {
 }
 
 NewModelFolder::NewModelFolder(NewModelFolder&& other) noexcept
-    : dir_(std::move(other.dir_)), made_dir_(other.made_dir_), finished_(other.finished_), files_(std::move(other.files_)) {
+    : dir_(std::move(other.dir_)),
+      made_dir_(other.made_dir_),
+      finished_(other.finished_),
+      files_(std::move(other.files_)) {
   other.finished_ = true;
 }
 
@@ -110,7 +114,8 @@ NewModelFolder::~NewModelFolder() {
   if (made_dir_) fs::remove(dir_, ignored);
 }
 
-Status NewModelFolder::write_shard(const std::string& file, const std::vector<const TensorSource*>& tensors, ThreadPool& pool) {
+Status NewModelFolder::write_shard(const std::string& file, const std::vector<const TensorSource*>& tensors,
+                                   ThreadPool& pool) {
   std::vector<SafetensorsWriter::Entry> entries;
   for (const TensorSource* t : tensors) entries.push_back({t->name, t->dtype, t->shape});
   files_.push_back(file);
@@ -137,7 +142,8 @@ Status NewModelFolder::write_shard(const std::string& file, const std::vector<co
   return writer.finish();
 }
 
-Status NewModelFolder::write_tensors(std::vector<TensorSource> tensors, int64_t shard_bytes, ThreadPool& pool, const WriteProgress& progress) {
+Status NewModelFolder::write_tensors(std::vector<TensorSource> tensors, int64_t shard_bytes, ThreadPool& pool,
+                                     const WriteProgress& progress) {
   const auto shards = plan_shards(tensors, shard_bytes);
   int64_t all = 0, done = 0;
   for (const TensorSource& t : tensors) all += t.bytes();
@@ -155,7 +161,8 @@ Status NewModelFolder::write_tensors(std::vector<TensorSource> tensors, int64_t 
     for (const TensorSource* t : shards[i]) map[t->name] = file;
     LATHE_RETURN_IF_ERROR(write_shard(file, shards[i], pool));
   }
-  return write_text("model.safetensors.index.json", nlohmann::json{{"metadata", {{"total_size", all}}}, {"weight_map", map}}.dump(2) + "\n");
+  return write_text("model.safetensors.index.json",
+                    nlohmann::json{{"metadata", {{"total_size", all}}}, {"weight_map", map}}.dump(2) + "\n");
 }
 
 Status NewModelFolder::write_text(const std::string& name, const std::string& text) {
@@ -170,7 +177,8 @@ Status NewModelFolder::write_text(const std::string& name, const std::string& te
 Status NewModelFolder::copy_file(const std::string& from, const std::string& name) {
   files_.push_back(name);
   std::error_code error;
-  if (!fs::copy_file(from, path(name), error)) return invalid("{}: cannot be copied to {}: {}", from, path(name), error.message());
+  if (!fs::copy_file(from, path(name), error))
+    return invalid("{}: cannot be copied to {}: {}", from, path(name), error.message());
   return Status::ok();
 }
 

@@ -11,13 +11,14 @@
 
 namespace lathe {
 
-// A tensor to be written and how to make its bytes, a few rows at a time: a checkpoint larger than memory is never whole.
+// A tensor to be written and how to make its bytes, a few rows at a time: a checkpoint larger than memory is never
+// whole.
 struct TensorSource {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  // Rows (of the first dimension) [begin, begin + count) to `out`. Called by many threads at once, in any order; what it
-  // writes depends on its arguments alone.
+  // Rows (of the first dimension) [begin, begin + count) to `out`. Called by many threads at once, in any order; what
+  // it writes depends on its arguments alone.
   std::function<void(int64_t begin, int64_t count, void* out)> fill;
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
@@ -40,7 +41,8 @@ class NewModelFolder {
   // model.safetensors; or, beyond `shard_bytes`, numbered shards and their index. Tensors are made by all of the pool's
   // threads while the last ones go to disk; a few megabytes a thread are held. Inside a file they stand so that each is
   // aligned to 64 bytes, if its size permits, and to its elements in any case.
-  Status write_tensors(std::vector<TensorSource> tensors, int64_t shard_bytes, ThreadPool& pool, const WriteProgress& progress);
+  Status write_tensors(std::vector<TensorSource> tensors, int64_t shard_bytes, ThreadPool& pool,
+                       const WriteProgress& progress);
   Status write_text(const std::string& name, const std::string& text);
   Status copy_file(const std::string& from, const std::string& name);
   Status finish(const std::string& config_json);

@@ -7,12 +7,16 @@ namespace lathe {
 Result<Partition> Partition::parse(std::string_view text) {
   Partition p;
   const std::string_view kind = text.substr(0, text.find('='));
-  if (kind == "tp") p.kind = Parallel::kTensor;
-  else if (kind == "ep") p.kind = Parallel::kExpert;
-  else if (kind == "cp") p.kind = Parallel::kContext;
+  if (kind == "tp")
+    p.kind = Parallel::kTensor;
+  else if (kind == "ep")
+    p.kind = Parallel::kExpert;
+  else if (kind == "cp")
+    p.kind = Parallel::kContext;
   const std::string_view number = kind.size() < text.size() ? text.substr(kind.size() + 1) : "";
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), p.size);
-  if (p.kind == Parallel::kNone || error != std::errc() || end != number.data() + number.size() || p.size < 1 || p.size > 64)
+  if (p.kind == Parallel::kNone || error != std::errc() || end != number.data() + number.size() || p.size < 1 ||
+      p.size > 64)
     return invalid("--cut {}: expected tp=N, ep=N or cp=N with N from 1 to 64", text);
   return p;
 }

@@ -12,7 +12,8 @@ namespace lathe {
 
 float row_scale(const float* row, int64_t count, DType dtype) {
   const float top = dtype == DType::kI8 ? 127 : 448;
-  int32_t magnitude = 0;  // bits of non-negative floats are in the order of the floats, and a loop over integers is fast
+  int32_t magnitude =
+      0;  // bits of non-negative floats are in the order of the floats, and a loop over integers is fast
   for (int64_t i = 0; i < count; ++i) magnitude = std::max(magnitude, std::bit_cast<int32_t>(row[i]) & 0x7fffffff);
   if (magnitude >= 0x7f800000) return std::numeric_limits<float>::quiet_NaN();
   const float largest = std::bit_cast<float>(magnitude);

@@ -35,8 +35,10 @@ std::vector<std::string> tensor_spellings(const std::string& name) {
   return all;
 }
 
-const std::pair<const std::string, Checkpoint::Entry>* find_tensor(const Checkpoint& checkpoint, const std::string& name) {
-  if (auto it = checkpoint.tensors().find(name); it != checkpoint.tensors().end()) return &*it;  // the usual case, at no cost
+const std::pair<const std::string, Checkpoint::Entry>* find_tensor(const Checkpoint& checkpoint,
+                                                                   const std::string& name) {
+  if (auto it = checkpoint.tensors().find(name); it != checkpoint.tensors().end())
+    return &*it;  // the usual case, at no cost
   for (const std::string& spelling : tensor_spellings(name))
     if (auto it = checkpoint.tensors().find(spelling); it != checkpoint.tensors().end()) return &*it;
   return nullptr;
@@ -46,7 +48,8 @@ std::string canonical_name(std::string_view name) {
   std::string_view rest = name;
   if (rest.starts_with("visual.")) return "model." + std::string(rest);
   if (rest.ends_with("lm_head.weight")) return "lm_head.weight";
-  for (std::string_view root : {kLanguage, std::string_view("language_model.model."), std::string_view("language_model."), std::string_view("model.")})
+  for (std::string_view root : {kLanguage, std::string_view("language_model.model."),
+                                std::string_view("language_model."), std::string_view("model.")})
     if (rest.starts_with(root)) {
       rest.remove_prefix(root.size());
       break;

@@ -1,7 +1,8 @@
 #include "model/weight_loader.h"
 
-#include <cstring>
 #include <fmt/ranges.h>
+
+#include <cstring>
 
 #include "model/tensor_spelling.h"
 #include "ops/row_floats.h"
@@ -29,11 +30,13 @@ const TensorSpan* WeightLoader::require(const std::string& name, const std::vect
     return nullptr;
   }
   if (span->shape != shape) {
-    fail(corrupt("{}: tensor '{}': shape [{}], but config.json makes it [{}]", checkpoint_.dir(), name, fmt::join(span->shape, ", "), fmt::join(shape, ", ")));
+    fail(corrupt("{}: tensor '{}': shape [{}], but config.json makes it [{}]", checkpoint_.dir(), name,
+                 fmt::join(span->shape, ", "), fmt::join(shape, ", ")));
     return nullptr;
   }
   if (!is_weight_dtype(span->dtype)) {
-    fail(corrupt("{}: tensor '{}': dtype {} is not one of f32, bf16, f16, e4m3, i8", checkpoint_.dir(), name, dtype_name(span->dtype)));
+    fail(corrupt("{}: tensor '{}': dtype {} is not one of f32, bf16, f16, e4m3, i8", checkpoint_.dir(), name,
+                 dtype_name(span->dtype)));
     return nullptr;
   }
   return span;
@@ -44,9 +47,11 @@ Weight WeightLoader::view(const TensorSpan& span, int64_t out, int64_t in) {
 }
 
 void WeightLoader::attach_scales(const std::string& name, Weight& w) {
-  auto use = [&](const TensorSpan& scale, const std::string& scale_name, std::vector<int64_t> shape, int block_out, int block_in) {
+  auto use = [&](const TensorSpan& scale, const std::string& scale_name, std::vector<int64_t> shape, int block_out,
+                 int block_in) {
     if (scale.shape != shape || scale.dtype != DType::kF32)
-      return fail(corrupt("{}: tensor '{}': must be f32 of shape [{}]", checkpoint_.dir(), scale_name, fmt::join(shape, ", ")));
+      return fail(
+          corrupt("{}: tensor '{}': must be f32 of shape [{}]", checkpoint_.dir(), scale_name, fmt::join(shape, ", ")));
     w.scale = static_cast<const float*>(scale.data);
     w.block_out = block_out, w.block_in = block_in;
     w.scale_stride = shape.back();
@@ -57,7 +62,8 @@ void WeightLoader::attach_scales(const std::string& name, Weight& w) {
   else if (const TensorSpan* rows = find(name + "_scale"))
     use(*rows, name + "_scale", {w.out, 1}, 1, static_cast<int>(w.in));
   else if (w.dtype == DType::kI8 || w.dtype == DType::kE4M3)
-    fail(corrupt("{}: tensor '{}' is {} but has neither '{}_scale_inv' nor '{}_scale'", checkpoint_.dir(), name, dtype_name(w.dtype), name, name));
+    fail(corrupt("{}: tensor '{}' is {} but has neither '{}_scale_inv' nor '{}_scale'", checkpoint_.dir(), name,
+                 dtype_name(w.dtype), name, name));
 }
 
 Weight WeightLoader::cut(const std::string& name, Weight w, int64_t unit) {
@@ -109,7 +115,8 @@ Weight WeightLoader::matrix(const std::string& name, int64_t out, int64_t in, in
   return matrix_of_shape(name, {out, in}, out, in, unit);
 }
 
-Weight WeightLoader::matrix_of_shape(const std::string& name, const std::vector<int64_t>& shape, int64_t out, int64_t in, int64_t unit) {
+Weight WeightLoader::matrix_of_shape(const std::string& name, const std::vector<int64_t>& shape, int64_t out,
+                                     int64_t in, int64_t unit) {
   const TensorSpan* span = require(place_ + name, shape);
   if (!span) return {};
   Weight w = view(*span, out, in);
@@ -118,7 +125,8 @@ Weight WeightLoader::matrix_of_shape(const std::string& name, const std::vector<
   return upload(cut(place_ + name, w, unit));
 }
 
-Weight WeightLoader::stacked(const std::string& name, int64_t n, int64_t rows, int64_t in, int64_t index, int64_t row, int64_t out) {
+Weight WeightLoader::stacked(const std::string& name, int64_t n, int64_t rows, int64_t in, int64_t index, int64_t row,
+                             int64_t out) {
   const TensorSpan* span = require(place_ + name, {n, rows, in});
   if (!span) return {};
   if (span->dtype == DType::kI8 || span->dtype == DType::kE4M3) {
@@ -137,9 +145,10 @@ std::vector<float> WeightLoader::floats(const std::string& name, int64_t count) 
     fail(checkpoint_.missing(full));
     return {};
   }
-  if (span->count() != count || (span->dtype != DType::kF32 && span->dtype != DType::kBF16 && span->dtype != DType::kF16)) {
-    fail(corrupt("{}: tensor '{}': {} of shape [{}], but {} values of f32, bf16 or f16 are expected", checkpoint_.dir(), full,
-                 dtype_name(span->dtype), fmt::join(span->shape, ", "), count));
+  if (span->count() != count ||
+      (span->dtype != DType::kF32 && span->dtype != DType::kBF16 && span->dtype != DType::kF16)) {
+    fail(corrupt("{}: tensor '{}': {} of shape [{}], but {} values of f32, bf16 or f16 are expected", checkpoint_.dir(),
+                 full, dtype_name(span->dtype), fmt::join(span->shape, ", "), count));
     return {};
   }
   std::vector<float> values(count);
@@ -155,7 +164,8 @@ std::vector<float> WeightLoader::cut_floats(const std::string& name, std::vector
 
 Array<const float> WeightLoader::constant(const std::vector<float>& values) {
   if (!status_.is_ok() || values.empty()) return {};
-  return {static_cast<const float*>(upload_bytes(values.data(), static_cast<int64_t>(values.size()) * 4)), static_cast<int64_t>(values.size())};
+  return {static_cast<const float*>(upload_bytes(values.data(), static_cast<int64_t>(values.size()) * 4)),
+          static_cast<int64_t>(values.size())};
 }
 
 Array<const float> WeightLoader::vector(const std::string& name, int64_t count, int64_t unit) {
@@ -171,11 +181,13 @@ Array<const float> WeightLoader::vectors(const std::vector<std::string>& names, 
   return constant(all);
 }
 
-Array<const float> WeightLoader::fused_vector(const std::string& name, const std::string& like, int parts, int64_t count_each, int64_t unit) {
+Array<const float> WeightLoader::fused_vector(const std::string& name, const std::string& like, int parts,
+                                              int64_t count_each, int64_t unit) {
   const std::vector<float> values = floats(name, parts * count_each);
   std::vector<float> all;
   for (int i = 0; i < parts && !values.empty(); ++i) {
-    const std::vector<float> one = cut_floats(like, {values.begin() + i * count_each, values.begin() + (i + 1) * count_each}, unit);
+    const std::vector<float> one =
+        cut_floats(like, {values.begin() + i * count_each, values.begin() + (i + 1) * count_each}, unit);
     all.insert(all.end(), one.begin(), one.end());
   }
   return constant(all);

@@ -16,21 +16,24 @@ std::vector<int32_t> shuffled(CaseBuilder& b, int64_t count) {
 
 }  // namespace
 
-PagedCase paged_case(CaseBuilder& b, const std::vector<CaseSequence>& sequences, int page_tokens, int64_t shared_pages) {
+PagedCase paged_case(CaseBuilder& b, const std::vector<CaseSequence>& sequences, int page_tokens,
+                     int64_t shared_pages) {
   PagedCase c;
   for (const CaseSequence& s : sequences) {
     const int64_t pages = (s.past + s.rows + page_tokens - 1) / page_tokens;
     c.table_stride = std::max(c.table_stride, pages);
     c.num_pages += shared_pages ? pages - s.past / page_tokens : pages;
   }
-  const std::vector<int32_t> own = shuffled(b, c.num_pages), slots = shuffled(b, static_cast<int64_t>(sequences.size()) + 1);
+  const std::vector<int32_t> own = shuffled(b, c.num_pages),
+                             slots = shuffled(b, static_cast<int64_t>(sequences.size()) + 1);
   std::vector<int32_t> start{0}, past, slot, table(sequences.size() * c.table_stride, -1);
   int64_t next = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const CaseSequence& s = sequences[i];
     for (int64_t p = 0; p * page_tokens < s.past + s.rows; ++p) {
       const bool shared = shared_pages && (p + 1) * page_tokens <= s.past;
-      table[i * c.table_stride + p] = shared ? static_cast<int32_t>(c.num_pages) + b.below(static_cast<int>(shared_pages)) : own[next++];
+      table[i * c.table_stride + p] =
+          shared ? static_cast<int32_t>(c.num_pages) + b.below(static_cast<int>(shared_pages)) : own[next++];
     }
     start.push_back(start.back() + s.rows);
     past.push_back(s.past);

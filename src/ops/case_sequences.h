@@ -19,8 +19,9 @@ struct PagedCase {
   int64_t table_stride = 0, total_rows = 0, num_pages = 0;
 };
 
-// Pages and slots in shuffled order. With `shared_pages`, full pages of the past come out of one set of that many, as if
-// the sequences had prefixes in common; a page that new rows write is always a sequence's own.
-PagedCase paged_case(CaseBuilder& b, const std::vector<CaseSequence>& sequences, int page_tokens, int64_t shared_pages = 0);
+// Pages and slots in shuffled order. With `shared_pages`, full pages of the past come out of one set of that many, as
+// if the sequences had prefixes in common; a page that new rows write is always a sequence's own.
+PagedCase paged_case(CaseBuilder& b, const std::vector<CaseSequence>& sequences, int page_tokens,
+                     int64_t shared_pages = 0);
 
 }  // namespace lathe

@@ -9,12 +9,19 @@ namespace lathe {
 
 inline double load_value(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::kF32: return static_cast<const float*>(data)[i];
-    case DType::kBF16: return to_float(static_cast<const bf16*>(data)[i]);
-    case DType::kF16: return to_float(static_cast<const f16*>(data)[i]);
-    case DType::kE4M3: return to_float(static_cast<const e4m3*>(data)[i]);
-    case DType::kI8: return static_cast<const int8_t*>(data)[i];
-    default: LATHE_CHECK(!"a dtype of activations or weights"); return 0;
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kBF16:
+      return to_float(static_cast<const bf16*>(data)[i]);
+    case DType::kF16:
+      return to_float(static_cast<const f16*>(data)[i]);
+    case DType::kE4M3:
+      return to_float(static_cast<const e4m3*>(data)[i]);
+    case DType::kI8:
+      return static_cast<const int8_t*>(data)[i];
+    default:
+      LATHE_CHECK(!"a dtype of activations or weights");
+      return 0;
   }
 }
 
@@ -40,8 +47,10 @@ inline double rounded(double value, DType dtype) {
 
 inline void store_value(void* data, DType dtype, int64_t i, double value) {
   LATHE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
-  if (dtype == DType::kF32) static_cast<float*>(data)[i] = static_cast<float>(value);
-  else static_cast<bf16*>(data)[i] = to_bf16(static_cast<float>(value));
+  if (dtype == DType::kF32)
+    static_cast<float*>(data)[i] = static_cast<float>(value);
+  else
+    static_cast<bf16*>(data)[i] = to_bf16(static_cast<float>(value));
 }
 
 inline void store(const Rows& r, int64_t row, int64_t i, double value) {

@@ -15,7 +15,9 @@ struct Lanes {
 
   static V zero() { return _mm256_setzero_ps(); }
   static V set(float x) { return _mm256_set1_ps(x); }
-  static __m256i first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+  static __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
 
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static V load(const bf16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
@@ -25,7 +27,9 @@ struct Lanes {
     for (int i = 0; i < n; ++i) part[i] = p[i];
     return load(part);
   }
-  static void split(const bf16* p, V& even, V& odd) { split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), even, odd); }
+  static void split(const bf16* p, V& even, V& odd) {
+    split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), even, odd);
+  }
   static void split(const bf16* p, int n, V& even, V& odd) {
     alignas(32) bf16 part[2 * kCount] = {};
     for (int i = 0; i < n; ++i) part[i] = p[i];
@@ -58,8 +62,12 @@ struct Lanes {
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V max(V a, V b) { return _mm256_max_ps(a, b); }
   static V min(V a, V b) { return _mm256_min_ps(a, b); }
-  static V round_bf16(V v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(rounded_bits(v), 16), 16)); }
-  static void store_rounded(bf16* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), high_halves(_mm256_castps_si256(v))); }
+  static V round_bf16(V v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(rounded_bits(v), 16), 16));
+  }
+  static void store_rounded(bf16* p, V v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), high_halves(_mm256_castps_si256(v)));
+  }
   static void store_rounded(float* p, V v) { store(p, v); }
 
   static void sum4(const V (&v)[4], float* out) {
@@ -78,7 +86,8 @@ struct Lanes {
   }
 
   static V exp(V x) {
-    const V n = _mm256_round_ps(max(set(-127), min(set(128), x * set(1.44269504f))), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const V n = _mm256_round_ps(max(set(-127), min(set(128), x * set(1.44269504f))),
+                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const V r = fma(n, set(2.12194440e-4f), fma(n, set(-0.693359375f), x));
     V p = fma(set(1.9875691500e-4f), r, set(1.3981999507e-3f));
     p = fma(p, r, set(8.3334519073e-3f));
@@ -98,7 +107,9 @@ struct Lanes {
     even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
     odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static V power_of_2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+  static V power_of_2(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
   static V widen(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
   static __m128i narrow(V v) { return high_halves(rounded_bits(v)); }
   static __m128i high_halves(__m256i x) {
@@ -107,7 +118,8 @@ struct Lanes {
   }
   static __m256i rounded_bits(V v) {
     const __m256i b = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(b, 16), _mm256_set1_epi32(1));
-    const __m256i more = _mm256_and_si256(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)), _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_ORD_Q)));
+    const __m256i more = _mm256_and_si256(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)),
+                                          _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_ORD_Q)));
     return _mm256_add_epi32(b, more);
   }
 };

@@ -4,8 +4,8 @@
 
 #include "base/bf16.h"
 
-// Sixteen floats at a time, for files named *_avx512.cc. The anonymous namespace keeps what is compiled with their flags
-// out of files that have none.
+// Sixteen floats at a time, for files named *_avx512.cc. The anonymous namespace keeps what is compiled with their
+// flags out of files that have none.
 
 namespace lathe {
 namespace {
@@ -53,8 +53,12 @@ struct Lanes {
   static V max(V a, V b) { return _mm512_max_ps(a, b); }  // b where a is NaN
   static V min(V a, V b) { return _mm512_min_ps(a, b); }
   // Rounded to what bf16 can hold; of such values store_rounded() needs no rounding.
-  static V round_bf16(V v) { return _mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
-  static void store_rounded(bf16* p, V v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high_halves(_mm512_castps_si512(v))); }
+  static V round_bf16(V v) {
+    return _mm512_castsi512_ps(_mm512_and_si512(rounded_bits(v), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void store_rounded(bf16* p, V v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high_halves(_mm512_castps_si512(v)));
+  }
   static void store_rounded(float* p, V v) { store(p, v); }
 
   // out[i] = sum of v[i], each in the same order.
@@ -94,7 +98,8 @@ struct Lanes {
   // To nearest even in the high half. A NaN keeps its bits: arithmetic makes quiet ones only, whose high half is a NaN.
   static __m512i rounded_bits(V v) {
     const __m512i b = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
-    return _mm512_mask_add_epi32(b, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), b, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_mask_add_epi32(b, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), b,
+                                 _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   }
 };
 

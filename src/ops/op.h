@@ -50,8 +50,8 @@ class Choices {
 struct OpContext {
   Device* device = nullptr;
   ThreadPool* pool = nullptr;
-  Arena* scratch = nullptr;        // host-visible on cpu; a variant takes what it needs inside an ArenaScope
-  Communicator* comm = nullptr;    // nullptr: not cut
+  Arena* scratch = nullptr;      // host-visible on cpu; a variant takes what it needs inside an ArenaScope
+  Communicator* comm = nullptr;  // nullptr: not cut
   const Choices* choices = nullptr;
   OpObserver* observer = nullptr;  // off: one predictable branch
   Address address;
@@ -85,11 +85,14 @@ struct Op {
 template <class Args>
 Result<const Variant<Args>*> choose(const OpContext& ctx, const Op<Args>& op, const Args& args) {
   std::string_view wanted;
-  if (ctx.device->kind() == DeviceKind::kSim) wanted = "reference";
-  else if (const std::string* choice = ctx.choices ? ctx.choices->find(op.name) : nullptr) wanted = *choice;
+  if (ctx.device->kind() == DeviceKind::kSim)
+    wanted = "reference";
+  else if (const std::string* choice = ctx.choices ? ctx.choices->find(op.name) : nullptr)
+    wanted = *choice;
   for (const Variant<Args>& v : op.variants)
     if (wanted.empty() ? v.applies(args) : wanted == v.name) {
-      if (!v.applies(args)) return invalid("--variant {}={}: this variant can't take these sizes or this machine", op.name, v.name);
+      if (!v.applies(args))
+        return invalid("--variant {}={}: this variant can't take these sizes or this machine", op.name, v.name);
       return &v;
     }
   std::string names;
@@ -97,8 +100,8 @@ Result<const Variant<Args>*> choose(const OpContext& ctx, const Op<Args>& op, co
   return invalid("--variant {}={}: no such variant; there are {}", op.name, wanted, names);
 }
 
-// Visitor that sends every device address in Args through `map`. Lists of weights lie in host memory: copies of them are
-// mapped, and live as long as this object.
+// Visitor that sends every device address in Args through `map`. Lists of weights lie in host memory: copies of them
+// are mapped, and live as long as this object.
 template <class Map>
 class AddressMap {
  public:

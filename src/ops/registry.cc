@@ -23,24 +23,12 @@ AnyOp vision_attention_workload();
 
 std::span<const AnyOp> all_ops() {
   static const std::vector<AnyOp> ops = {
-      add_workload(),
-      embedding_workload(),
-      hc_boundary_workload(),
-      hc_head_workload(),
-      index_select_workload(),
-      kda_decode_workload(),
-      kda_prefill_workload(),
-      kda_replay_workload(),
-      kda_scan_workload(),
-      linear_workload(),
-      lm_head_workload(),
-      mlp_workload(),
-      moe_workload(),
-      norm_workload(),
-      patch_merge_workload(),
-      sample_workload(),
-      sparse_mla_workload(),
-      vision_attention_workload(),
+      add_workload(),         embedding_workload(),    hc_boundary_workload(),
+      hc_head_workload(),     index_select_workload(), kda_decode_workload(),
+      kda_prefill_workload(), kda_replay_workload(),   kda_scan_workload(),
+      linear_workload(),      lm_head_workload(),      mlp_workload(),
+      moe_workload(),         norm_workload(),         patch_merge_workload(),
+      sample_workload(),      sparse_mla_workload(),   vision_attention_workload(),
   };
   return ops;
 }

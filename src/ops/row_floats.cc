@@ -8,7 +8,9 @@ namespace lathe {
 
 void read_floats(const void* data, DType dtype, int64_t count, float* out) {
   switch (dtype) {
-    case DType::kF32: std::memcpy(out, data, count * sizeof(float)); return;
+    case DType::kF32:
+      std::memcpy(out, data, count * sizeof(float));
+      return;
     case DType::kBF16:
       for (int64_t i = 0; i < count; ++i) out[i] = to_float(static_cast<const bf16*>(data)[i]);
       return;
@@ -21,7 +23,8 @@ void read_floats(const void* data, DType dtype, int64_t count, float* out) {
     case DType::kI8:
       for (int64_t i = 0; i < count; ++i) out[i] = static_cast<const int8_t*>(data)[i];
       return;
-    default: LATHE_CHECK(!"a dtype of activations or weights");
+    default:
+      LATHE_CHECK(!"a dtype of activations or weights");
   }
 }
 

@@ -61,7 +61,8 @@ Rows CaseBuilder::rows(int64_t rows, int64_t width, DType dtype, double spread, 
     float top = 1e-12f;
     for (int64_t j = 0; j < width; ++j) top = std::max(top, std::fabs(values[i * width + j]));
     scale[i] = top / 127;
-    for (int64_t j = 0; j < width; ++j) stored[i * width + j] = static_cast<int8_t>(std::lrint(values[i * width + j] / scale[i]));
+    for (int64_t j = 0; j < width; ++j)
+      stored[i * width + j] = static_cast<int8_t>(std::lrint(values[i * width + j] / scale[i]));
   }
   device_.to_device(r.data, stored.data(), static_cast<int64_t>(stored.size()));
   device_.to_device(r.scale, scale.data(), rows * 4);

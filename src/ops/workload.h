@@ -15,18 +15,18 @@
 
 namespace lathe {
 
-enum class Traffic { kRead, kUpdate, kCopy };           // which measured ceiling a case's bytes are held against
-enum class Precision { kFp32, kBf16, kInt8 };           // which measured peak its arithmetic is held against
+enum class Traffic { kRead, kUpdate, kCopy };  // which measured ceiling a case's bytes are held against
+enum class Precision { kFp32, kBf16, kInt8 };  // which measured peak its arithmetic is held against
 
 struct CaseInfo {
-  std::string name;        // such as rows32_h8_bf16
-  int64_t bytes = 0;       // counted from the contract, not from what a variant moves
+  std::string name;   // such as rows32_h8_bf16
+  int64_t bytes = 0;  // counted from the contract, not from what a variant moves
   int64_t flop = 0;
   Traffic traffic = Traffic::kRead;
   Precision precision = Precision::kFp32;
-  double tolerance = 0;    // on RMS(err)/RMS(reference) of each output, from the operator's contract
-  double open_ties = 0;    // share of the integers of an output that may differ, where the contract leaves ties open
-  bool bench = false;      // real size: timed by bench; verify runs the small ones (and these with --long)
+  double tolerance = 0;  // on RMS(err)/RMS(reference) of each output, from the operator's contract
+  double open_ties = 0;  // share of the integers of an output that may differ, where the contract leaves ties open
+  bool bench = false;    // real size: timed by bench; verify runs the small ones (and these with --long)
 };
 
 // Builds inputs in device memory from a seed: the same seed gives the same bytes, in the same places. A guard band
@@ -77,8 +77,8 @@ struct FieldView {
   const void* data;
   int64_t rows, width, stride;
   const float* scale;
-  int block;             // 0: scale is per row
-  bool batch = false;    // a Rows argument: its rows are those of the call
+  int block;           // 0: scale is per row
+  bool batch = false;  // a Rows argument: its rows are those of the call
 
   int64_t elements() const { return rows * width; }
 };
@@ -110,8 +110,8 @@ struct AnyOp {
   bool rows_stand_alone = false;
 };
 
-// The same call for rows [begin, begin + count) alone. An operator has this if its rows stand alone; verify then compares
-// the bits of a row in company and without.
+// The same call for rows [begin, begin + count) alone. An operator has this if its rows stand alone; verify then
+// compares the bits of a row in company and without.
 template <class Args>
 using PartOf = Args (*)(Args, int64_t begin, int64_t count);
 
@@ -172,8 +172,8 @@ class RowPart {
   void narrow(Rows& r, Role) {
     if (r.rows == rows_) r = r.slice(begin_, count_);
   }
-  // Inputs by row are ids, positions and settings; float vectors and lists of weights belong to the layer. An output may
-  // have several elements a row.
+  // Inputs by row are ids, positions and settings; float vectors and lists of weights belong to the layer. An output
+  // may have several elements a row.
   template <class T>
   void narrow(Array<T>& a, Role role) {
     using Item = std::remove_const_t<T>;
@@ -188,8 +188,8 @@ class RowPart {
   int64_t rows_, begin_, count_;
 };
 
-// PartOf for most operators: row r of every Rows argument with as many rows as the output, and element r of every array of
-// ids or settings, belong together and to no other row.
+// PartOf for most operators: row r of every Rows argument with as many rows as the output, and element r of every array
+// of ids or settings, belong together and to no other row.
 template <class Args>
 Args rows_alone(Args args, int64_t begin, int64_t count) {
   FieldList list;
@@ -246,7 +246,11 @@ class TypedCase final : public AnyCase {
 
 template <class Args>
 AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases, PartOf<Args> part = nullptr) {
-  AnyOp any{.name = op.name, .variants = {}, .company_free = {}, .cases = {}, .build = {},
+  AnyOp any{.name = op.name,
+            .variants = {},
+            .company_free = {},
+            .cases = {},
+            .build = {},
             .rows_stand_alone = part != nullptr};
   for (const Variant<Args>& v : op.variants) any.variants.push_back(v.name), any.company_free.push_back(v.company_free);
   for (const Case<Args>& c : cases) any.cases.push_back(c.info);

@@ -21,7 +21,8 @@ class AddedTokenMatcher {
     int32_t id;  // -1: text
   };
   // Appends the pieces of text[range]. No token reaches into `literal`, sorted ranges of `text` that must stay text.
-  void cut(std::string_view text, ByteRange range, std::span<const ByteRange> literal, std::vector<Piece>& pieces) const;
+  void cut(std::string_view text, ByteRange range, std::span<const ByteRange> literal,
+           std::vector<Piece>& pieces) const;
 
   bool empty() const { return nodes_.size() == 1; }
 

@@ -40,7 +40,9 @@ Result<Bpe> Bpe::build(const TokenizerFile& file, const Vocabulary& vocabulary) 
     const int32_t a = id_of(left), b = id_of(right), merged = id_of(left + right);
     if (a < 0 || b < 0 || merged < 0)
       return corrupt("{}: model.merges[{}]: '{}' is not in the vocabulary", file.name, rank,
-                     a < 0 ? left : b < 0 ? right : left + right);
+                     a < 0   ? left
+                     : b < 0 ? right
+                             : left + right);
     bpe.put(a, b, {static_cast<uint32_t>(rank), merged});
   }
   for (int a = 0; a < 256; ++a)
@@ -103,7 +105,7 @@ struct Bpe::Symbol {
 struct Bpe::Candidate {
   uint32_t rank;
   int32_t at;
-  int32_t left, right;  // ids
+  int32_t left, right;                            // ids
   bool operator<(const Candidate& other) const {  // std::priority_queue pops the largest
     return rank != other.rank ? rank > other.rank : at > other.at;
   }
@@ -121,7 +123,8 @@ void Bpe::merge_long(std::string_view piece, std::vector<int32_t>& out) const {
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
   const auto offer = [&](int32_t at) {
     const Symbol& s = symbols[at];
-    if (const Merge m = find(s.id, symbols[s.next].id); m.rank != kNever) queue.push({m.rank, at, s.id, symbols[s.next].id});
+    if (const Merge m = find(s.id, symbols[s.next].id); m.rank != kNever)
+      queue.push({m.rank, at, s.id, symbols[s.next].id});
   };
   while (!queue.empty()) {
     const Candidate c = queue.top();

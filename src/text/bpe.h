@@ -41,10 +41,10 @@ class Bpe {
   void merge_short(std::string_view piece, std::vector<int32_t>& out) const;
   void merge_long(std::string_view piece, std::vector<int32_t>& out) const;
 
-  std::vector<Slot> slots_;           // open addressing by pair of ids
-  std::vector<Merge> of_bytes_;       // [256 * 256], the merges of two single bytes
+  std::vector<Slot> slots_;      // open addressing by pair of ids
+  std::vector<Merge> of_bytes_;  // [256 * 256], the merges of two single bytes
   int32_t byte_ids_[256];
-  bool whole_first_ = false;          // ignore_merges
+  bool whole_first_ = false;  // ignore_merges
 };
 
 }  // namespace lathe

@@ -10,7 +10,9 @@ namespace lathe {
 namespace {
 
 // Printable Latin-1 spells itself; the other 68 bytes take the characters from U+0100 on, in order.
-constexpr bool spells_itself(int b) { return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF); }
+constexpr bool spells_itself(int b) {
+  return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+}
 
 constexpr int kCharacters = 256 + 68;
 

@@ -63,7 +63,9 @@ Result<Value> change_messages(const Value& messages, const Change& change) {
   return list_of(std::move(changed));
 }
 
-bool is_blank(const Value& value) { return value.is_none() || (value.text() && jinja::strip_begin(value.text()->view()).empty()); }
+bool is_blank(const Value& value) {
+  return value.is_none() || (value.text() && jinja::strip_begin(value.text()->view()).empty());
+}
 
 }  // namespace
 

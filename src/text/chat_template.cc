@@ -29,7 +29,8 @@ std::string token_text(const nlohmann::json& token) {
 SpecialTokens special_tokens(const nlohmann::json& config) {
   SpecialTokens tokens;
   for (const char* field : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    if (std::string text = config.contains(field) ? token_text(config[field]) : ""; !text.empty()) tokens.emplace_back(field, std::move(text));
+    if (std::string text = config.contains(field) ? token_text(config[field]) : ""; !text.empty())
+      tokens.emplace_back(field, std::move(text));
   return tokens;
 }
 
@@ -40,7 +41,8 @@ std::string template_field(const nlohmann::json& config, std::string_view wanted
   if (field->is_string() && wanted == "default") return field->get<std::string>();
   if (!field->is_array()) return "";
   for (const nlohmann::json& named : *field) {
-    const bool whole = named.is_object() && named.contains("name") && named.contains("template") && named["template"].is_string();
+    const bool whole =
+        named.is_object() && named.contains("name") && named.contains("template") && named["template"].is_string();
     if (whole && named["name"] == wanted) return named["template"].get<std::string>();
   }
   return "";
@@ -48,7 +50,9 @@ std::string template_field(const nlohmann::json& config, std::string_view wanted
 
 }  // namespace
 
-Result<std::vector<int32_t>> RenderedChat::encode(const Tokenizer& tokenizer) const { return tokenizer.encode(text_.view(), {.literal = text_.data()}); }
+Result<std::vector<int32_t>> RenderedChat::encode(const Tokenizer& tokenizer) const {
+  return tokenizer.encode(text_.view(), {.literal = text_.data()});
+}
 
 bool ChatTemplate::exists(const std::string& dir) {
   if (std::filesystem::exists(template_path(dir))) return true;
@@ -69,7 +73,8 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& dir) {
     return parse(source, template_path(dir), std::move(tokens));
   }
   const std::string source = template_field(config, "default"), tool_use = template_field(config, "tool_use");
-  if (source.empty()) return not_found("{}: has neither chat_template.jinja nor a chat_template in tokenizer_config.json", dir);
+  if (source.empty())
+    return not_found("{}: has neither chat_template.jinja nor a chat_template in tokenizer_config.json", dir);
   LATHE_ASSIGN(ChatTemplate chat, parse(source, config_path(dir) + ": chat_template", std::move(tokens)));
   if (tool_use.empty()) return chat;
   LATHE_ASSIGN(chat.with_tools_, jinja::Template::parse(tool_use, config_path(dir) + ": chat_template 'tool_use'"));
@@ -89,7 +94,10 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const std::str
 ChatTemplate::Arguments ChatTemplate::try_arguments() const {
   constexpr std::string_view kMark = "lathe_trial";
   jinja::Value tools{jinja::None{}};
-  if (with_tools_) tools = *jinja::value_from_json(R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}])", "trial");
+  if (with_tools_)
+    tools = *jinja::value_from_json(
+        R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}])",
+        "trial");
   for (const Arguments form : {Arguments::kObject, Arguments::kText})
     for (const char* content : {"\"\"", "null"}) {
       const std::string arguments = form == Arguments::kObject ? R"({"lathe_trial": 1})" : R"("{\"lathe_trial\": 1}")";
@@ -117,7 +125,8 @@ Result<jinja::Text> ChatTemplate::run(jinja::Value messages, jinja::Value tools,
 
 Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   LATHE_ASSIGN(jinja::Value messages, jinja::value_from_json(input.messages, "messages"));
-  LATHE_ASSIGN(messages, arguments_ == Arguments::kObject ? with_object_arguments(messages) : with_text_arguments(messages));
+  LATHE_ASSIGN(messages,
+               arguments_ == Arguments::kObject ? with_object_arguments(messages) : with_text_arguments(messages));
   jinja::Value tools{jinja::None{}};
   if (!input.tools.empty()) {
     LATHE_ASSIGN(tools, jinja::value_from_json(input.tools, "tools"));
@@ -129,7 +138,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
     if (!given.dict()) return invalid("chat_template_kwargs: must be an object");
     for (const auto& [key, value] : given.dict()->entries) {
       const std::string_view name = key.text()->view();
-      if (name == "messages" || name == "tools" || name == "add_generation_prompt") return invalid("chat_template_kwargs: can't hold '{}'", name);
+      if (name == "messages" || name == "tools" || name == "add_generation_prompt")
+        return invalid("chat_template_kwargs: can't hold '{}'", name);
       more.emplace_back(name, value);
     }
   }

@@ -28,25 +28,25 @@ class RenderedChat {
 
 // What is rendered: JSON, as clients send it.
 struct ChatInput {
-  std::string messages;                 // [{"role": ..., "content": ...}, ...]
-  std::string tools;                    // a list, or ""
-  std::string variables;                // an object of further variables (reasoning_effort, ...), or ""
+  std::string messages;   // [{"role": ..., "content": ...}, ...]
+  std::string tools;      // a list, or ""
+  std::string variables;  // an object of further variables (reasoning_effort, ...), or ""
   bool generation_prompt = true;
 };
 
 // A tokenizer_config.json's special tokens by field: bos_token, eos_token, ... Templates may print them.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
-// The chat template of a model folder: chat_template.jinja, or the field of tokenizer_config.json, where a second one for
-// conversations with tools may stand.
+// The chat template of a model folder: chat_template.jinja, or the field of tokenizer_config.json, where a second one
+// for conversations with tools may stand.
 class ChatTemplate {
  public:
   static bool exists(const std::string& model_dir);
   static Result<ChatTemplate> load(const std::string& model_dir);
   static Result<ChatTemplate> parse(std::string_view source, const std::string& name, SpecialTokens tokens = {});
 
-  // The arguments of tool calls may be an object or its JSON as text: they are handed to the template in the form that it
-  // prints, which is found out by a trial when the template is parsed. An error names the message.
+  // The arguments of tool calls may be an object or its JSON as text: they are handed to the template in the form that
+  // it prints, which is found out by a trial when the template is parsed. An error names the message.
   Result<RenderedChat> render(const ChatInput& input) const;
 
  private:

@@ -25,8 +25,9 @@ bool inert(char32_t c) {
 
 void append_nfc(std::string& to, std::string_view stretch) {
   utf8proc_uint8_t* composed = nullptr;
-  const utf8proc_ssize_t n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(stretch.data()), static_cast<utf8proc_ssize_t>(stretch.size()),
-                                          &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const utf8proc_ssize_t n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(stretch.data()),
+                                          static_cast<utf8proc_ssize_t>(stretch.size()), &composed,
+                                          static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   LATHE_CHECK(n >= 0);  // the text is valid UTF-8
   to.append(reinterpret_cast<const char*>(composed), static_cast<size_t>(n));
   std::free(composed);

@@ -13,10 +13,17 @@ constexpr const char* kHex = "0-9A-Fa-f";
 // Members of a class escape that the two libraries define differently, or null.
 const char* members_of(char escape) {
   switch (escape) {
-    case 's': case 'S': return kSpace;
-    case 'w': case 'W': return kWord;
-    case 'h': case 'H': return kHex;  // PCRE2's \h is horizontal space
-    default: return nullptr;
+    case 's':
+    case 'S':
+      return kSpace;
+    case 'w':
+    case 'W':
+      return kWord;
+    case 'h':
+    case 'H':
+      return kHex;  // PCRE2's \h is horizontal space
+    default:
+      return nullptr;
   }
 }
 bool negated(char escape) { return escape >= 'A' && escape <= 'Z'; }
@@ -52,7 +59,8 @@ class Rewriter {
     return Status::ok();
   }
 
-  // [...] with its own escapes. A && [^B] inside, Oniguruma's intersection, becomes a lookahead in front: (?:(?![B])[A]).
+  // [...] with its own escapes. A && [^B] inside, Oniguruma's intersection, becomes a lookahead in front:
+  // (?:(?![B])[A]).
   Result<std::string> char_class() {
     std::string set = "[";
     ++at_;

@@ -9,8 +9,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kCall = "<tool_call>", kCallEnd = "</tool_call>", kKey = "<arg_key>",
-                           kKeyEnd = "</arg_key>", kValue = "<arg_value>", kValueEnd = "</arg_value>", kSpace = " \t\r\n";
+constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kCall = "<tool_call>", kCallEnd = "</tool_call>",
+                           kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>",
+                           kValueEnd = "</arg_value>", kSpace = " \t\r\n";
 
 std::string_view stripped(std::string_view s) {
   const size_t begin = s.find_first_not_of(kSpace);
@@ -67,7 +68,8 @@ std::optional<ParsedCall> take_call(std::string_view& s, const Json& tools) {
     const auto value = take_until(rest, kValueEnd);
     if (!value) return std::nullopt;
     const std::string name(stripped(*key));
-    Json parsed = declared_as_string(tools, call.name, name) ? Json(Json::value_t::discarded) : Json::parse(*value, nullptr, false);
+    Json parsed = declared_as_string(tools, call.name, name) ? Json(Json::value_t::discarded)
+                                                             : Json::parse(*value, nullptr, false);
     arguments[name] = parsed.is_discarded() ? Json(std::string(*value)) : std::move(parsed);
   }
   if (!take(rest, kCallEnd)) return std::nullopt;
@@ -94,8 +96,10 @@ ParsedText parse_output(std::string_view text, std::string_view tools_json) {
     out.content += text.substr(0, begin);
     if (begin == std::string_view::npos) break;
     text.remove_prefix(begin + kCall.size());
-    if (auto call = take_call(text, tools)) out.calls.push_back(std::move(*call));
-    else out.content += kCall;
+    if (auto call = take_call(text, tools))
+      out.calls.push_back(std::move(*call));
+    else
+      out.content += kCall;
   }
   if (!out.calls.empty() && stripped(out.content).empty()) out.content.clear();
   return out;

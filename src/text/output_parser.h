@@ -19,8 +19,8 @@ struct ParsedText {
   std::vector<ParsedCall> calls;
 };
 
-// tools: the request's list of tools as JSON, whose schemas tell which arguments are strings; may be "". An argument that
-// isn't declared as a string is read as JSON, and kept as text where it is none.
+// tools: the request's list of tools as JSON, whose schemas tell which arguments are strings; may be "". An argument
+// that isn't declared as a string is read as JSON, and kept as text where it is none.
 ParsedText parse_output(std::string_view text, std::string_view tools_json = "");
 
 }  // namespace lathe

@@ -26,9 +26,15 @@ struct FreeCompileContext {
 }  // namespace
 
 void Pattern::Free::operator()(void* code) const { pcre2_code_free(static_cast<pcre2_code*>(code)); }
-void Pattern::Scratch::Free::operator()(void* data) const { pcre2_match_data_free(static_cast<pcre2_match_data*>(data)); }
-void Pattern::Scratch::FreeContext::operator()(void* c) const { pcre2_match_context_free(static_cast<pcre2_match_context*>(c)); }
-void Pattern::Scratch::FreeStack::operator()(void* stack) const { pcre2_jit_stack_free(static_cast<pcre2_jit_stack*>(stack)); }
+void Pattern::Scratch::Free::operator()(void* data) const {
+  pcre2_match_data_free(static_cast<pcre2_match_data*>(data));
+}
+void Pattern::Scratch::FreeContext::operator()(void* c) const {
+  pcre2_match_context_free(static_cast<pcre2_match_context*>(c));
+}
+void Pattern::Scratch::FreeStack::operator()(void* stack) const {
+  pcre2_jit_stack_free(static_cast<pcre2_jit_stack*>(stack));
+}
 
 Result<Pattern> Pattern::compile(std::string_view oniguruma, const std::string& place) {
   Result<std::string> rewritten = pcre2_from_oniguruma(oniguruma);
@@ -39,8 +45,9 @@ Result<Pattern> Pattern::compile(std::string_view oniguruma, const std::string& 
   int error = 0;
   PCRE2_SIZE offset = 0;
   // Oniguruma's default syntax is Ruby's: ^ and $ are bounds of lines.
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten->data()), rewritten->size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten->data()), rewritten->size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (!code) return corrupt("{}: not a regular expression: {}, at byte {}", place, message_of(error), offset);
   Pattern pattern;
   pattern.code_.reset(code);

@@ -10,7 +10,8 @@
 
 namespace lathe {
 
-// Ids of pieces met lately. Direct-mapped, an entry a cache line: what doesn't fit isn't kept, what collides is replaced.
+// Ids of pieces met lately. Direct-mapped, an entry a cache line: what doesn't fit isn't kept, what collides is
+// replaced.
 class PieceCache {
  public:
   // 2^15 lines, 2 MB: about a core's second-level cache.

@@ -13,7 +13,8 @@ struct Part {
 
 // Matches and what lies between them, in order; `give` gets each part that isn't empty.
 template <class Give>
-bool each_part(const Pattern& pattern, std::string_view text, Pattern::Scratch& scratch, bool invert, const Give& give) {
+bool each_part(const Pattern& pattern, std::string_view text, Pattern::Scratch& scratch, bool invert,
+               const Give& give) {
   size_t done = 0, from = 0, last_end = std::string_view::npos;
   const auto part = [&](size_t begin, size_t end, bool match) {
     if (begin < end) give(Part{begin, end, match != invert});
@@ -49,7 +50,7 @@ std::vector<Part> joined(const std::vector<Part>& parts, SplitBehavior behavior)
   for (size_t i = 0; i < parts.size(); ++i) {
     const bool after_match = i > 0 && parts[i - 1].match;
     const bool joins = !out.empty() && (behavior == SplitBehavior::kContiguous ? parts[i].match == after_match
-                                                                              : parts[i].match && !after_match);
+                                                                               : parts[i].match && !after_match);
     joins ? void(out.back().end = parts[i].end) : out.push_back(parts[i]);
   }
   return out;
@@ -77,7 +78,9 @@ Splitter::Scratch Splitter::make_scratch() const {
   return scratch;
 }
 
-Status Splitter::split(std::string_view text, Scratch& scratch, const Sink& sink) const { return run(0, text, scratch, sink); }
+Status Splitter::split(std::string_view text, Scratch& scratch, const Sink& sink) const {
+  return run(0, text, scratch, sink);
+}
 
 Status Splitter::run(size_t step, std::string_view text, Scratch& scratch, const Sink& sink) const {
   if (text.empty()) return Status::ok();
@@ -99,11 +102,11 @@ Status Splitter::split_by(size_t index, std::string_view text, Scratch& scratch,
   };
   std::vector<Part> parts;
   const bool isolated = step.how.behavior == SplitBehavior::kIsolated;
-  const bool done = each_part(*step.pattern, text, *scratch.patterns[index], step.how.invert, [&](const Part& part) {
-    isolated ? next(part) : parts.push_back(part);
-  });
+  const bool done = each_part(*step.pattern, text, *scratch.patterns[index], step.how.invert,
+                              [&](const Part& part) { isolated ? next(part) : parts.push_back(part); });
   if (!done)
-    return invalid("{}: pre_tokenizer: pattern '{}' backtracks past its limit on a text of {} bytes", name_, step.how.pattern, text.size());
+    return invalid("{}: pre_tokenizer: pattern '{}' backtracks past its limit on a text of {} bytes", name_,
+                   step.how.pattern, text.size());
   if (step.how.behavior == SplitBehavior::kRemoved) {
     std::erase_if(parts, [](const Part& part) { return part.match; });
   } else if (!isolated) {

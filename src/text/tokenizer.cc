@@ -93,7 +93,8 @@ struct Tokenizer::State {
       if (piece.id >= 0) {
         out.push_back(piece.id);
       } else {
-        LATHE_RETURN_IF_ERROR(encode_text(text.substr(piece.range.begin, piece.range.end - piece.range.begin), worker, out));
+        LATHE_RETURN_IF_ERROR(
+            encode_text(text.substr(piece.range.begin, piece.range.end - piece.range.begin), worker, out));
       }
     }
     return Status::ok();
@@ -151,7 +152,8 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 namespace {
-Result<std::vector<int32_t>> ids_of(const TokenizerFile& file, const Tokenizer& tokenizer, const std::vector<std::string>& tokens) {
+Result<std::vector<int32_t>> ids_of(const TokenizerFile& file, const Tokenizer& tokenizer,
+                                    const std::vector<std::string>& tokens) {
   std::vector<int32_t> ids;
   for (const std::string& token : tokens) {
     ids.push_back(tokenizer.id_of(token));

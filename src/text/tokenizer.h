@@ -14,8 +14,8 @@
 namespace lathe {
 
 struct EncodeOptions {
-  // Whether added tokens (<|user|>, <think>, ...) spelled out in the text become their ids, as in the reference library.
-  // Off for text from outside: then no text can forge a control token.
+  // Whether added tokens (<|user|>, <think>, ...) spelled out in the text become their ids, as in the reference
+  // library. Off for text from outside: then no text can forge a control token.
   bool match_added = true;
   // Sorted ranges of the text that stay text though match_added is on. The text must then be valid UTF-8.
   std::span<const ByteRange> literal = {};

@@ -18,8 +18,7 @@ constexpr size_t kMaxPattern = 64 << 10;
 constexpr size_t kMaxSteps = 32;
 
 // GPT-2's, which ByteLevel uses where use_regex is set.
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 std::string type_of(const Json& node) {
   const auto it = node.find("type");
@@ -159,7 +158,9 @@ class FileReader {
     };
     for (const auto& [text, value] : kNames)
       if (name == text) return value;
-    reader.fail("behavior", fmt::format("'{}' is not one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", name));
+    reader.fail(
+        "behavior",
+        fmt::format("'{}' is not one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", name));
     return SplitBehavior::kIsolated;
   }
 

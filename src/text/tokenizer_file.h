@@ -29,7 +29,7 @@ struct SplitStep {
   bool add_prefix_space = false;  // a piece that doesn't begin with a space gets one
   std::string pattern;            // Oniguruma's syntax; empty: no split
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;            // matches are what lies between the pattern's matches
+  bool invert = false;  // matches are what lies between the pattern's matches
 };
 
 enum class Normalizer { kNone, kNfc };
@@ -44,7 +44,7 @@ struct TokenizerFile {
   std::vector<AddedToken> added;
   Normalizer normalizer = Normalizer::kNone;
   std::vector<SplitStep> steps;
-  std::vector<std::string> prefix, suffix;                  // tokens that the post-processor puts around a text
+  std::vector<std::string> prefix, suffix;  // tokens that the post-processor puts around a text
 
   static Result<TokenizerFile> load(const std::string& path);
   static Result<TokenizerFile> parse(std::string_view json, const std::string& name);

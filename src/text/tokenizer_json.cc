@@ -83,7 +83,8 @@ class Handler : public nlohmann::json_sax<Json> {
   }
 
   bool vocab_id(int64_t id) {
-    if (id < 0 || id > max_id_) return fail("model.vocab", fmt::format("the id of '{}' is not from 0 to {}", key_, max_id_));
+    if (id < 0 || id > max_id_)
+      return fail("model.vocab", fmt::format("the id of '{}' is not from 0 to {}", key_, max_id_));
     file_.vocab.emplace_back(std::move(key_), static_cast<int32_t>(id));
     return true;
   }

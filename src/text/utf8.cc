@@ -50,7 +50,8 @@ Utf8Step utf8_step(std::string_view text, size_t at) {
   for (int i = 1; i < lead.bytes; ++i) {
     if (at + i >= text.size()) return {Kind::kIncomplete, static_cast<uint8_t>(i), kBad};
     const uint8_t b = static_cast<uint8_t>(text[at + i]);
-    if (b < (i == 1 ? lead.low : 0x80) || b > (i == 1 ? lead.high : 0xBF)) return {Kind::kBroken, static_cast<uint8_t>(i), kBad};
+    if (b < (i == 1 ? lead.low : 0x80) || b > (i == 1 ? lead.high : 0xBF))
+      return {Kind::kBroken, static_cast<uint8_t>(i), kBad};
     c = c << 6 | (b & 0x3F);
   }
   return {Kind::kCharacter, static_cast<uint8_t>(lead.bytes), c};

@@ -16,8 +16,8 @@ struct Utf8Step {
 };
 
 // `at` < text.size(). Surrogates, overlong forms and values past U+10FFFF are broken; a broken piece is as long as the
-// longest prefix of a valid character (Unicode's "substitution of maximal subparts"), so that a reader that replaces each
-// piece by one U+FFFD agrees with everybody else's.
+// longest prefix of a valid character (Unicode's "substitution of maximal subparts"), so that a reader that replaces
+// each piece by one U+FFFD agrees with everybody else's.
 Utf8Step utf8_step(std::string_view text, size_t at);
 
 bool is_utf8(std::string_view text);

@@ -40,7 +40,8 @@ Result<Vocabulary> Vocabulary::build(const TokenizerFile& file) {
 
 Status Vocabulary::put(const TokenizerFile& file, const std::string& field, std::string_view spelling, int32_t id) {
   Entry& entry = entries_[id];
-  if (entry.kind != kNone) return corrupt("{}: {}: id {} is given to two tokens, one is '{}'", file.name, field, id, spelling);
+  if (entry.kind != kNone)
+    return corrupt("{}: {}: id {} is given to two tokens, one is '{}'", file.name, field, id, spelling);
   const std::optional<std::string> mapped = bytes_of_spelling(spelling);
   const std::string_view bytes = mapped ? std::string_view(*mapped) : spelling;
   if (bytes_.size() + bytes.size() > UINT32_MAX) return corrupt("{}: {}: more than 4 GiB of tokens", file.name, field);

@@ -21,12 +21,14 @@ class Vocabulary {
   std::string_view bytes(int32_t id) const {  // "" where there is no such id
     return contains(id) ? std::string_view(bytes_).substr(entries_[id].begin, entries_[id].bytes) : std::string_view();
   }
-  bool is_raw(int32_t id) const { return contains(id) && entries_[id].kind == kRaw; }  // not spelled in the byte alphabet
+  bool is_raw(int32_t id) const {
+    return contains(id) && entries_[id].kind == kRaw;
+  }  // not spelled in the byte alphabet
   bool is_special(int32_t id) const { return id >= 0 && id < size() && entries_[id].special; }
   bool is_added(int32_t id) const { return id >= 0 && id < size() && entries_[id].added; }
 
-  int32_t find(std::string_view bytes) const;           // entry of the model, or -1
-  int32_t find_added(std::string_view content) const;   // added token, or -1
+  int32_t find(std::string_view bytes) const;          // entry of the model, or -1
+  int32_t find_added(std::string_view content) const;  // added token, or -1
   const std::vector<AddedToken>& added() const { return added_; }
 
  private:
@@ -42,8 +44,8 @@ class Vocabulary {
   void index();
 
   std::string bytes_;
-  std::vector<Entry> entries_;   // by id
-  std::vector<int32_t> slots_;   // open addressing over the model's entries, by hash of their bytes
+  std::vector<Entry> entries_;  // by id
+  std::vector<int32_t> slots_;  // open addressing over the model's entries, by hash of their bytes
   std::vector<AddedToken> added_;
 };
 

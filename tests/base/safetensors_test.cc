@@ -27,12 +27,22 @@ TEST(Safetensors, RefusesWhatDoesNotAddUp) {
   EXPECT_NE(error_of({good.begin(), good.begin() + 20}).find("truncated"), std::string::npos);
   EXPECT_NE(error_of({1, 2, 3}).find("at least 8"), std::string::npos);
   EXPECT_NE(error_of(file_of("[1]", 0)).find("not a JSON object"), std::string::npos);
-  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4)).find("F33"), std::string::npos);
-  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,16]}})", 16)).find("needs 12 bytes"), std::string::npos);
-  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[-3],"data_offsets":[0,16]}})", 16)).find("possible sizes"), std::string::npos);
-  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,16]}})", 16)).find("possible sizes"), std::string::npos);
-  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})", 12)).find("overlap"),
+  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4)).find("F33"),
             std::string::npos);
+  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,16]}})", 16)).find("needs 12 bytes"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[-3],"data_offsets":[0,16]}})", 16)).find("possible sizes"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,16]}})", 16))
+                .find("possible sizes"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(
+          file_of(
+              R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})",
+              12))
+          .find("overlap"),
+      std::string::npos);
 }
 
 TEST(Safetensors, WritesWhatItReads) {

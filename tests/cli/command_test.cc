@@ -30,7 +30,8 @@ Outcome lathe(const std::string& arguments) {
 TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
   const Outcome help = lathe("--help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"verify", "bench", "logits", "version"}) EXPECT_NE(help.out.find(command), std::string::npos) << command;
+  for (const char* command : {"verify", "bench", "logits", "version"})
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
   for (const char* command : {"verify", "bench ops", "bench machine", "bench model", "logits"}) {
     const Outcome one = lathe(std::string(command) + " --help");
     EXPECT_EQ(one.exit_code, 0) << command;
@@ -40,8 +41,8 @@ TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
 
 TEST(Command, UsageErrorsAreTwoAndGoToStderr) {
   for (const char* arguments : {"", "nonsense", "verify --threads 0", "verify --threads many", "verify --device gpu",
-                                "verify --variant add", "verify --variant", "bench", "bench nonsense", "verify --no-such-option",
-                                "bench model", "bench model no/such/file.json"}) {
+                                "verify --variant add", "verify --variant", "bench", "bench nonsense",
+                                "verify --no-such-option", "bench model", "bench model no/such/file.json"}) {
     const Outcome o = lathe(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_EQ(o.out, "") << arguments;
@@ -64,8 +65,8 @@ TEST(Command, VerifyReportsRowsInTheSchema) {
   EXPECT_EQ(o.exit_code, 0) << o.err;
   const nlohmann::json report = nlohmann::json::parse(o.out);
   ASSERT_FALSE(report["rows"].empty());
-  for (const char* field : {"op", "variant", "case", "device", "median_us", "spread_us", "bytes", "flop", "roof_us", "roof_fraction",
-                            "error_ratio", "error_of_tolerance", "tokens_per_s"})
+  for (const char* field : {"op", "variant", "case", "device", "median_us", "spread_us", "bytes", "flop", "roof_us",
+                            "roof_fraction", "error_ratio", "error_of_tolerance", "tokens_per_s"})
     EXPECT_TRUE(report["rows"][0].contains(field)) << field;
   EXPECT_TRUE(report["failures"].empty());
   EXPECT_GT(report["checks"], 0);

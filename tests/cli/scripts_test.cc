@@ -22,7 +22,9 @@ class ScriptsTest : public ::testing::Test {
     std::ofstream(tree_ / file) << text;
   }
   int run(const std::string& script) {
-    return run_child({"/bin/sh", "-c", "LATHE_TREE=" + tree_.string() + " " + (root_ / "scripts" / script).string() + " >/dev/null 2>&1"})
+    return run_child(
+               {"/bin/sh", "-c",
+                "LATHE_TREE=" + tree_.string() + " " + (root_ / "scripts" / script).string() + " >/dev/null 2>&1"})
         .value()
         .exit_code;
   }

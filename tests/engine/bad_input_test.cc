@@ -23,7 +23,9 @@ class BadInput : public ::testing::Test {
   }
 
   std::string model() const { return folder_.path("model"); }
-  void write(const std::string& relative, const std::string& text) const { std::ofstream(folder_.path(relative), std::ios::binary) << text; }
+  void write(const std::string& relative, const std::string& text) const {
+    std::ofstream(folder_.path(relative), std::ios::binary) << text;
+  }
   std::string read(const std::string& relative) const {
     std::ifstream file(folder_.path(relative), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -46,7 +48,8 @@ class BadInput : public ::testing::Test {
     write("model/model.safetensors", out + text + file.substr(8 + size));
   }
   // The message of an error that is the user's to mend, or "" and a failure.
-  std::string complaint(const std::vector<std::vector<int32_t>>& tokens = {{1, 2, 3}}, LogitsOptions options = {}) const {
+  std::string complaint(const std::vector<std::vector<int32_t>>& tokens = {{1, 2, 3}},
+                        LogitsOptions options = {}) const {
     options.model = model();
     const auto result = compute_logits(options, tokens);
     if (result.is_ok()) return "";
@@ -54,7 +57,8 @@ class BadInput : public ::testing::Test {
     return result.status().message();
   }
   static void expect_named(const std::string& message, const std::vector<std::string>& parts) {
-    for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' doesn't name " << part;
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' doesn't name " << part;
   }
 
   testing::ScratchFolder folder_;
@@ -92,10 +96,22 @@ TEST_F(BadInput, Options) {
 
 TEST_F(BadInput, Config) {
   const std::string good = read("model/config.json");
-  for (auto [field, value] : std::initializer_list<std::pair<const char*, Json>>{
-           {"hidden_size", 0}, {"hidden_size", "64"}, {"hidden_size", 64.5}, {"hidden_size", -64}, {"num_hidden_layers", 1000000000000}, {"index_topk", 15},
-           {"qk_rope_head_dim", 64}, {"hidden_act", "gelu"}, {"num_experts_per_tok", 9}, {"layer_types", {"linear_attention"}}, {"layer_types", "x"},
-           {"indexer_types", {"full", "shared", "shared", "full"}}, {"n_group", 3}, {"mhc", false}, {"num_key_value_heads", 2}}) {
+  for (auto [field, value] :
+       std::initializer_list<std::pair<const char*, Json>>{{"hidden_size", 0},
+                                                           {"hidden_size", "64"},
+                                                           {"hidden_size", 64.5},
+                                                           {"hidden_size", -64},
+                                                           {"num_hidden_layers", 1000000000000},
+                                                           {"index_topk", 15},
+                                                           {"qk_rope_head_dim", 64},
+                                                           {"hidden_act", "gelu"},
+                                                           {"num_experts_per_tok", 9},
+                                                           {"layer_types", {"linear_attention"}},
+                                                           {"layer_types", "x"},
+                                                           {"indexer_types", {"full", "shared", "shared", "full"}},
+                                                           {"n_group", 3},
+                                                           {"mhc", false},
+                                                           {"num_key_value_heads", 2}}) {
     write("model/config.json", good);
     set_config([&](Json& c) { c["text_config"][field] = value; });
     expect_named(complaint(), {"config.json", field});

@@ -30,7 +30,8 @@ std::vector<float> rows_of(const std::vector<float>& all, int64_t width, int64_t
 int64_t same_argmax(const std::vector<float>& a, const std::vector<float>& b, int64_t vocab) {
   int64_t same = 0;
   for (size_t r = 0; r < a.size(); r += vocab)
-    same += std::max_element(a.begin() + r, a.begin() + r + vocab) - a.begin() == std::max_element(b.begin() + r, b.begin() + r + vocab) - b.begin();
+    same += std::max_element(a.begin() + r, a.begin() + r + vocab) - a.begin() ==
+            std::max_element(b.begin() + r, b.begin() + r + vocab) - b.begin();
   return same;
 }
 
@@ -57,11 +58,14 @@ TEST_P(ForwardGolden, PrefillDecodeAndStreamsEqualTheReference) {
     const std::vector<float> layers = floats(golden, "layers");
     const int64_t width = r.copies * r.width;
     for (size_t l = 0; l < r.hidden.size(); ++l)
-      EXPECT_LE(rms_ratio(rows_of(r.hidden[l], width, 0, n), rows_of(layers, width, static_cast<int64_t>(l) * n, n)), kF32) << device << " layer " << l;
+      EXPECT_LE(rms_ratio(rows_of(r.hidden[l], width, 0, n), rows_of(layers, width, static_cast<int64_t>(l) * n, n)),
+                kF32)
+          << device << " layer " << l;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ForwardGolden, ::testing::Values("tiny", "tiny_bf16", "tiny_shared", "realdims_bf16", "realdims_fp8"));
+INSTANTIATE_TEST_SUITE_P(Models, ForwardGolden,
+                         ::testing::Values("tiny", "tiny_bf16", "tiny_shared", "realdims_bf16", "realdims_fp8"));
 
 TEST(Bf16Golden, LogitsLieAsNearAsTheReferencesOwnBf16) {
   LATHE_GOLDEN(exact, "golden/tiny_bf16_forward.safetensors");
@@ -76,9 +80,11 @@ TEST(Bf16Golden, LogitsLieAsNearAsTheReferencesOwnBf16) {
     ASSERT_TRUE(result.is_ok()) << result.status().message();
     const SequenceLogits& r = result.value()[0];
     for (auto [name, begin, count] : {std::tuple{"logits", int64_t{0}, n}, {"decode_logits", n, m}}) {
-      const std::vector<float> ours = rows_of(r.logits, r.vocab, begin, count), reference = floats(exact, name), theirs = floats(low, name);
+      const std::vector<float> ours = rows_of(r.logits, r.vocab, begin, count), reference = floats(exact, name),
+                               theirs = floats(low, name);
       EXPECT_LE(rms_ratio(ours, reference), kBf16Slack * rms_ratio(theirs, reference)) << name << " replay " << replay;
-      RecordProperty(std::string(name) + (replay ? "_replay" : "") + "_same_argmax", std::to_string(same_argmax(ours, reference, r.vocab)));
+      RecordProperty(std::string(name) + (replay ? "_replay" : "") + "_same_argmax",
+                     std::to_string(same_argmax(ours, reference, r.vocab)));
     }
   }
 }
@@ -90,7 +96,8 @@ TEST(BatchGolden, RaggedSequencesEqualTheReferenceAndThemselvesAlone) {
   const int64_t sequences = 5, steps = 32, vocab = 512;
   std::vector<std::vector<int32_t>> lists;
   for (int i = 0; i < sequences; ++i)
-    lists.push_back(joined(ints(golden, fmt::format("ids.{}", i)), {forced.begin() + i * steps, forced.begin() + (i + 1) * steps}));
+    lists.push_back(
+        joined(ints(golden, fmt::format("ids.{}", i)), {forced.begin() + i * steps, forced.begin() + (i + 1) * steps}));
   LogitsOptions options{.model = fixture("models/tiny"), .dtype = "f32"};
   const auto together = compute_logits(options, lists);
   ASSERT_TRUE(together.is_ok()) << together.status().message();
@@ -120,7 +127,8 @@ TEST(GreedyGolden, TeacherForcedChoicesAreTheReferences) {
       for (size_t t = 0; t < answers[i].size(); ++t) {
         const int64_t row = static_cast<int64_t>(lists[i].size() - answers[i].size() + t) - 1;
         const auto begin = r.logits.begin() + row * r.vocab;
-        EXPECT_EQ(std::max_element(begin, begin + r.vocab) - begin, answers[i][t]) << name << " prompt " << i << " step " << t;
+        EXPECT_EQ(std::max_element(begin, begin + r.vocab) - begin, answers[i][t])
+            << name << " prompt " << i << " step " << t;
       }
     }
   }

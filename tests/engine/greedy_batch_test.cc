@@ -18,11 +18,19 @@ struct Engine {
   ThreadPool pool{2};
   std::unique_ptr<Executor> executor;
 
-  Engine(const std::string& model, int slots, int pages, const char* device_name = "cpu") : device(make_device(device_name).value()) {
+  Engine(const std::string& model, int slots, int pages, const char* device_name = "cpu")
+      : device(make_device(device_name).value()) {
     config = glm5_next::Config::read(model).value();
     checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(model).value());
     executor = Executor::create(config, *checkpoint, *device, pool, nullptr,
-                                {.dtype = DType::kF32, .replay_length = 16, .max_draft = 5, .slots = slots, .pages = pages, .partition = {}, .choices = {}}).value();
+                                {.dtype = DType::kF32,
+                                 .replay_length = 16,
+                                 .max_draft = 5,
+                                 .slots = slots,
+                                 .pages = pages,
+                                 .partition = {},
+                                 .choices = {}})
+                   .value();
   }
 };
 
@@ -36,13 +44,19 @@ TEST_P(GreedyBatchGolden, ContinuationsAreTheReferencesWithAndWithoutDrafts) {
   std::vector<std::vector<int32_t>> expected;
   for (int i = 0; golden.tensors().contains(fmt::format("prompt.{}", i)); ++i) {
     expected.push_back(ints(golden, fmt::format("tokens.{}", i)));
-    jobs.push_back({.beginning = ints(golden, fmt::format("prompt.{}", i)), .pictures = nullptr, .ends = {{}}, .max_tokens = static_cast<int>(expected.back().size())});
+    jobs.push_back({.beginning = ints(golden, fmt::format("prompt.{}", i)),
+                    .pictures = nullptr,
+                    .ends = {{}},
+                    .max_tokens = static_cast<int>(expected.back().size())});
   }
   for (int step_rows : {2048, 40}) {
-    const auto answers = generate_greedy(*e.executor, jobs, {.drafts = drafts, .step_rows = step_rows, .stop_tokens = {}, .progress = {}, .observer = nullptr});
+    const auto answers = generate_greedy(
+        *e.executor, jobs,
+        {.drafts = drafts, .step_rows = step_rows, .stop_tokens = {}, .progress = {}, .observer = nullptr});
     ASSERT_TRUE(answers.is_ok()) << answers.status().message();
     for (size_t i = 0; i < jobs.size(); ++i) {
-      EXPECT_EQ(answers.value()[i][0].tokens, expected[i]) << name << " prompt " << i << " drafts " << drafts << " rows a step " << step_rows;
+      EXPECT_EQ(answers.value()[i][0].tokens, expected[i])
+          << name << " prompt " << i << " drafts " << drafts << " rows a step " << step_rows;
       EXPECT_FALSE(answers.value()[i][0].stopped);
     }
     EXPECT_EQ(e.executor->memory().free_slots(), 3);
@@ -51,7 +65,9 @@ TEST_P(GreedyBatchGolden, ContinuationsAreTheReferencesWithAndWithoutDrafts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GreedyBatchGolden,
-                         ::testing::Values(std::tuple{"tiny", 0}, std::tuple{"tiny", 1}, std::tuple{"tiny", 3}, std::tuple{"tiny", 5}, std::tuple{"tiny_shared", 0}, std::tuple{"tiny_bf16", 0}));
+                         ::testing::Values(std::tuple{"tiny", 0}, std::tuple{"tiny", 1}, std::tuple{"tiny", 3},
+                                           std::tuple{"tiny", 5}, std::tuple{"tiny_shared", 0},
+                                           std::tuple{"tiny_bf16", 0}));
 
 TEST(GreedyBatch, EndsOfOneBeginningAnswerAsIfEachWereWhole) {
   const std::string model = fixture("models/tiny");
@@ -68,11 +84,15 @@ TEST(GreedyBatch, EndsOfOneBeginningAnswerAsIfEachWereWhole) {
         prompt.insert(prompt.end(), end.begin(), end.end());
         whole.push_back({.beginning = prompt, .pictures = nullptr, .ends = {{}}, .max_tokens = 12});
       }
-      const GreedyOptions options{.drafts = drafts, .step_rows = 50, .stop_tokens = {}, .progress = {}, .observer = nullptr};
+      const GreedyOptions options{
+          .drafts = drafts, .step_rows = 50, .stop_tokens = {}, .progress = {}, .observer = nullptr};
       const auto apart = generate_greedy(*e.executor, whole, options);
-      const auto forked = generate_greedy(*e.executor, {{.beginning = beginning, .pictures = nullptr, .ends = ends, .max_tokens = 12}}, options);
+      const auto forked = generate_greedy(
+          *e.executor, {{.beginning = beginning, .pictures = nullptr, .ends = ends, .max_tokens = 12}}, options);
       ASSERT_TRUE(apart.is_ok() && forked.is_ok()) << forked.status().message();
-      for (size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(forked.value()[0][i].tokens, apart.value()[i][0].tokens) << device << " end " << i << " drafts " << drafts;
+      for (size_t i = 0; i < ends.size(); ++i)
+        EXPECT_EQ(forked.value()[0][i].tokens, apart.value()[i][0].tokens)
+            << device << " end " << i << " drafts " << drafts;
     }
 }
 
@@ -81,8 +101,9 @@ TEST(GreedyBatch, StopsAtAStopTokenAndSaysSo) {
   const std::vector<int32_t> expected = ints(golden, "tokens.1");
   Engine e(fixture("models/tiny"), 2, 10);
   const int stop = expected[7];
-  const auto answers = generate_greedy(*e.executor, {{.beginning = ints(golden, "prompt.1"), .pictures = nullptr, .ends = {{}}, .max_tokens = 64}},
-                                       {.drafts = 3, .step_rows = 512, .stop_tokens = {stop}, .progress = {}, .observer = nullptr});
+  const auto answers = generate_greedy(
+      *e.executor, {{.beginning = ints(golden, "prompt.1"), .pictures = nullptr, .ends = {{}}, .max_tokens = 64}},
+      {.drafts = 3, .step_rows = 512, .stop_tokens = {stop}, .progress = {}, .observer = nullptr});
   ASSERT_TRUE(answers.is_ok());
   const GreedyAnswer& a = answers.value()[0][0];
   EXPECT_TRUE(a.stopped);

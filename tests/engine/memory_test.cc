@@ -1,5 +1,5 @@
-// Sequence memory under a real model: forks, rollbacks and folds change no bit, and every kind of memory matters: a path
-// whose state is dropped must fail.
+// Sequence memory under a real model: forks, rollbacks and folds change no bit, and every kind of memory matters: a
+// path whose state is dropped must fail.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -35,7 +35,8 @@ class MemoryOfTiny : public ::testing::TestWithParam<const char*> {
   }
   // Feeds tokens to a sequence; logits of all of them.
   std::vector<float> feed(SequenceId id, const std::vector<int32_t>& tokens, bool in_ring = false) {
-    auto out = executor_->run({{.sequence = id, .tokens = tokens, .features = {}, .in_ring = in_ring, .logits_of_last = -1}});
+    auto out =
+        executor_->run({{.sequence = id, .tokens = tokens, .features = {}, .in_ring = in_ring, .logits_of_last = -1}});
     EXPECT_TRUE(out.is_ok()) << out.status().message();
     std::vector<float> logits;
     EXPECT_TRUE(rows_to_host(*device_, out->logits, logits).is_ok());
@@ -73,7 +74,8 @@ TEST_P(MemoryOfTiny, AForkGoesOnLikeItsOriginalAndLeavesItAlone) {
 }
 
 TEST_P(MemoryOfTiny, RejectedDraftsLeaveNoTrace) {
-  // Verification of 1 + 3 drafts by ring, of which `kept` count; then plain text goes on. Lengths at every offset of a pool.
+  // Verification of 1 + 3 drafts by ring, of which `kept` count; then plain text goes on. Lengths at every offset of a
+  // pool.
   for (int length : {5, 6, 7, 8, 61})
     for (int kept : {1, 2, 4}) {
       const std::vector<int32_t> prompt = ids(length, 4), drafts = ids(4, 5), next = ids(6, 6);
@@ -148,7 +150,8 @@ TEST_P(MemoryOfTiny, EveryKindOfMemoryMatters) {
     // Only layers of the text tower: the MTP block's pages are its own.
     for (const Segment& s : memory().segments(id))
       if (s.kind == kind) device_->zero(s.address, s.bytes);
-    EXPECT_GT(rms_ratio(feed(id, next, true), expected), 1e-3) << segment_kind_name(kind) << " was dropped, and nothing changed";
+    EXPECT_GT(rms_ratio(feed(id, next, true), expected), 1e-3)
+        << segment_kind_name(kind) << " was dropped, and nothing changed";
     memory().close(id);
   }
 }

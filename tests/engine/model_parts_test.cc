@@ -30,7 +30,8 @@ struct Engine {
   Engine(const std::string& model, DType dtype, int slots = 1, int replay_length = 0) {
     config = glm5_next::Config::read(model).value();
     checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(model).value());
-    ExecutorOptions options{.dtype = dtype, .replay_length = replay_length, .max_draft = 4, .slots = slots, .pages = 64};
+    ExecutorOptions options{
+        .dtype = dtype, .replay_length = replay_length, .max_draft = 4, .slots = slots, .pages = 64};
     auto made = Executor::create(config, *checkpoint, *device, pool, nullptr, options);
     if (!made.is_ok()) ADD_FAILURE() << made.status().message();
     executor = std::move(made).value();
@@ -79,7 +80,8 @@ void expect_states(Engine& e, SequenceId id, const Safetensors& golden, const st
     const Pool state = e.executor->memory().kda(kda_layer++).state;
     const float* ours = state.f32(e.executor->memory().slot(id));
     if (!golden.tensors().contains(name)) continue;
-    EXPECT_LE(rms_ratio({ours, ours + state.item_size}, transposed(floats(golden, name), shape(golden, name))), 1e-4) << name;
+    EXPECT_LE(rms_ratio({ours, ours + state.item_size}, transposed(floats(golden, name), shape(golden, name))), 1e-4)
+        << name;
   }
 }
 
@@ -119,7 +121,8 @@ TEST_P(Parts, SetsExpertsAndStatesEqualTheReference) {
   expect_states(e, id, golden, "state_end");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parts, ::testing::Values("tiny", "tiny_bf16", "tiny_shared", "realdims_bf16", "realdims_fp8"));
+INSTANTIATE_TEST_SUITE_P(Models, Parts,
+                         ::testing::Values("tiny", "tiny_bf16", "tiny_shared", "realdims_bf16", "realdims_fp8"));
 
 // Each layer in bf16 on the golden's own input: 1e-2 over the rows whose experts and token sets agree with f32.
 TEST(LayersInBf16, StayNearTheReferenceWhereChoicesAgree) {
@@ -143,11 +146,14 @@ TEST(LayersInBf16, StayNearTheReferenceWhereChoicesAgree) {
         const std::vector<lathe::Run> runs = {{.sequence = id, .tokens = prompt, .features = {}}};
         ASSERT_TRUE(memory.reserve(id, static_cast<int>(rows)).is_ok());
         const auto batch = Batch::build(*e.device, runs, memory, {}).value();
-        Arena activations = Arena::create(*e.device, int64_t{1} << 28).value(), io = Arena::create(*e.device, int64_t{1} << 26).value();
+        Arena activations = Arena::create(*e.device, int64_t{1} << 28).value(),
+              io = Arena::create(*e.device, int64_t{1} << 26).value();
         const Rows in = io.rows(rows, width, e.executor->tower().dtype()), result = io.rows(rows, width, in.dtype);
         for (int64_t j = 0; j < rows * width; ++j) {
-          if (i) in.b16()[j] = to_bf16(input[j]);
-          else in.f32()[j] = round_bf16(input[j]);  // both see the same input
+          if (i)
+            in.b16()[j] = to_bf16(input[j]);
+          else
+            in.f32()[j] = round_bf16(input[j]);  // both see the same input
         }
         const glm5_next::Step step{e.executor->op_context(), *batch, memory, activations, &seen[i], {}};
         ASSERT_TRUE(e.executor->tower().layer_alone(step, static_cast<int>(l), in, result).is_ok());
@@ -160,14 +166,21 @@ TEST(LayersInBf16, StayNearTheReferenceWhereChoicesAgree) {
         bool agree = true;
         if (seen[0].sets.contains(layer)) agree &= seen[0].sets[layer][r] == seen[1].sets[layer][r];
         if (seen[0].experts.contains(layer))
-          agree &= std::equal(seen[0].experts[layer].begin() + r * top_k, seen[0].experts[layer].begin() + (r + 1) * top_k, seen[1].experts[layer].begin() + r * top_k);
+          agree &=
+              std::equal(seen[0].experts[layer].begin() + r * top_k, seen[0].experts[layer].begin() + (r + 1) * top_k,
+                         seen[1].experts[layer].begin() + r * top_k);
         ++judged;
-        if (!agree) { ++differing; continue; }
-        for (int64_t j = r * width; j < (r + 1) * width; ++j) error += std::pow(double{out[1][j]} - out[0][j], 2), reference += std::pow(out[0][j], 2);
+        if (!agree) {
+          ++differing;
+          continue;
+        }
+        for (int64_t j = r * width; j < (r + 1) * width; ++j)
+          error += std::pow(double{out[1][j]} - out[0][j], 2), reference += std::pow(out[0][j], 2);
       }
       EXPECT_LE(std::sqrt(error / reference), 1e-2) << name << " layer " << l;
     }
-    std::printf("%s: choices differ in %ld of %ld rows\n", name.c_str(), static_cast<long>(differing), static_cast<long>(judged));
+    std::printf("%s: choices differ in %ld of %ld rows\n", name.c_str(), static_cast<long>(differing),
+                static_cast<long>(judged));
     EXPECT_LE(differing, judged / 4) << name;
   }
 }
@@ -186,7 +199,8 @@ TEST(Mtp, EveryPositionAndChainedDraftsEqualTheReference) {
   ASSERT_TRUE(memory.reserve(id, rows + 4).is_ok());
   std::vector<int32_t> tokens = next;
   tokens[0] = -1;  // the embedding of row 0 counts as zero
-  auto out = e.executor->run_mtp({{.sequence = id, .tokens = tokens, .features = {}, .in_ring = false, .logits_of_last = -1}}, {0}, previous);
+  auto out = e.executor->run_mtp(
+      {{.sequence = id, .tokens = tokens, .features = {}, .in_ring = false, .logits_of_last = -1}}, {0}, previous);
   ASSERT_TRUE(out.is_ok()) << out.status().message();
   std::vector<float> ours;
   ASSERT_TRUE(rows_to_host(*e.device, out->hidden, ours).is_ok());
@@ -201,7 +215,9 @@ TEST(Mtp, EveryPositionAndChainedDraftsEqualTheReference) {
   for (size_t i = 0; i < drafts.size(); ++i) {
     EXPECT_EQ(draft, drafts[i]) << i;
     if (i + 1 == drafts.size()) break;
-    out = e.executor->run_mtp({{.sequence = id, .tokens = {draft}, .features = {}, .in_ring = false, .logits_of_last = -1}}, {rows + static_cast<int>(i)}, fed_back);
+    out = e.executor->run_mtp(
+        {{.sequence = id, .tokens = {draft}, .features = {}, .in_ring = false, .logits_of_last = -1}},
+        {rows + static_cast<int>(i)}, fed_back);
     ASSERT_TRUE(out.is_ok());
     ASSERT_TRUE(rows_to_host(*e.device, out->logits, ours).is_ok());
     EXPECT_LE(rms_ratio(ours, {expected.begin() + (i + 1) * 512, expected.begin() + (i + 2) * 512}), 1e-4) << i;

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "lathe/logits.h"
-#include "testing/image_files.h"
 #include "testing/golden.h"
+#include "testing/image_files.h"
 
 namespace lathe {
 namespace {
@@ -33,7 +33,8 @@ class Multimodal : public ::testing::Test {
     const Picture picture{static_cast<int>(w), static_cast<int>(h), {pixels, pixels + h * w * 3}};
     const std::vector<uint8_t> bytes = testing::png(picture);
     const std::string path = folder_ / name;
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     return path;
   }
 

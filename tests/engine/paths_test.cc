@@ -73,8 +73,11 @@ TEST_P(Paths, EqualThePlainOne) {
     const auto result = compute_logits(options, lists);
     ASSERT_TRUE(result.is_ok()) << path.name << ": " << result.status().message();
     for (size_t i = 0; i < lists.size(); ++i) {
-      if (path.bit_equal) EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits) << path.name << " list " << i;
-      else EXPECT_LE(rms_ratio(result.value()[i].logits, expected.value()[i].logits), kOtherOrder) << path.name << " list " << i;
+      if (path.bit_equal)
+        EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits) << path.name << " list " << i;
+      else
+        EXPECT_LE(rms_ratio(result.value()[i].logits, expected.value()[i].logits), kOtherOrder)
+            << path.name << " list " << i;
     }
   }
 }
@@ -94,7 +97,8 @@ TEST_P(Paths, StrictVariantsGiveEqualBitsForEveryCutOfAPrompt) {
       const auto result = compute_logits(options, lists);
       ASSERT_TRUE(result.is_ok()) << result.status().message();
       for (size_t i = 0; i < lists.size(); ++i)
-        EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits) << dtype << " chunk " << chunk << " decode from " << decode_from << " list " << i;
+        EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits)
+            << dtype << " chunk " << chunk << " decode from " << decode_from << " list " << i;
     }
   }
 }

@@ -24,11 +24,20 @@ TEST(Spread, IsMedianAndHalfTheInterquartileRange) {
 }
 
 TEST(NumberRow, GoesThroughJson) {
-  const NumberRow row{.op = "linear", .variant = "avx512", .case_name = "rows1", .device = "cpu", .median_us = 1.5, .spread_us = 0.25,
-                      .bytes = 1e9, .roof_us = 1.25, .roof_fraction = 0.8, .error_ratio = 1e-6, .note = "from a twin"};
+  const NumberRow row{.op = "linear",
+                      .variant = "avx512",
+                      .case_name = "rows1",
+                      .device = "cpu",
+                      .median_us = 1.5,
+                      .spread_us = 0.25,
+                      .bytes = 1e9,
+                      .roof_us = 1.25,
+                      .roof_fraction = 0.8,
+                      .error_ratio = 1e-6,
+                      .note = "from a twin"};
   const nlohmann::json j = to_json(row);
-  for (const char* field : {"op", "variant", "case", "device", "median_us", "spread_us", "bytes", "flop", "roof_us", "roof_fraction",
-                            "error_ratio", "error_of_tolerance", "tokens_per_s"})
+  for (const char* field : {"op", "variant", "case", "device", "median_us", "spread_us", "bytes", "flop", "roof_us",
+                            "roof_fraction", "error_ratio", "error_of_tolerance", "tokens_per_s"})
     EXPECT_TRUE(j.contains(field)) << field;
   EXPECT_TRUE(j["flop"].is_null());
   EXPECT_EQ(to_json(number_row(j)), j);
@@ -41,10 +50,14 @@ struct Simulated {
 
   Simulated() { plan = bench_plan(all_ops(), options).value(); }
   BenchReport report(double us, double bandwidth) {
-    return bench_ops(plan, options, [&](int life) -> Result<std::vector<LifeTiming>> {
-             LifeTiming t{.item = 0, .median_us = us + life, .calls = 10, .roof = {{bandwidth, bandwidth * 1.1}, {1e12, 1e12}}};
-             return std::vector{t};
-           })
+    return bench_ops(plan, options,
+                     [&](int life) -> Result<std::vector<LifeTiming>> {
+                       LifeTiming t{.item = 0,
+                                    .median_us = us + life,
+                                    .calls = 10,
+                                    .roof = {{bandwidth, bandwidth * 1.1}, {1e12, 1e12}}};
+                       return std::vector{t};
+                     })
         .value();
   }
 };
@@ -82,7 +95,12 @@ TEST(BenchOps, TimesTheOracleOnlyWhereItIsChosen) {
 }
 
 TEST(MergeLives, KeepsTokensAndRoofsConsistent) {
-  NumberRow row{.op = "model", .variant = "bf16", .case_name = "decode_ctx1024", .median_us = 1000, .roof_us = 700, .tokens_per_s = 1000};
+  NumberRow row{.op = "model",
+                .variant = "bf16",
+                .case_name = "decode_ctx1024",
+                .median_us = 1000,
+                .roof_us = 700,
+                .tokens_per_s = 1000};
   NumberRow slower = row;
   slower.median_us = 3000, slower.tokens_per_s = 1e6 / 3000;
   NumberRow middle = row;
@@ -107,7 +125,8 @@ TEST(OpTimes, SumsByOperatorVariantAndLayer) {
 TEST(History, AppendsRowsWithCommitAndMachineToAFileThatExists) {
   const std::string path = ::testing::TempDir() + "history_test.jsonl";
   std::filesystem::remove(path);
-  const std::vector<NumberRow> rows = {{.op = "add", .variant = "portable", .case_name = "a", .device = "cpu", .median_us = 1.0}};
+  const std::vector<NumberRow> rows = {
+      {.op = "add", .variant = "portable", .case_name = "a", .device = "cpu", .median_us = 1.0}};
   EXPECT_EQ(append_history(path, rows).code(), StatusCode::kNotFound);
   std::ofstream(path) << "{\"op\": \"older\"}\n";
   ASSERT_TRUE(append_history(path, rows).is_ok());
@@ -116,12 +135,14 @@ TEST(History, AppendsRowsWithCommitAndMachineToAFileThatExists) {
   std::getline(file, first), std::getline(file, second);
   EXPECT_EQ(nlohmann::json::parse(first)["op"], "older");
   const nlohmann::json line = nlohmann::json::parse(second);
-  for (const char* field : {"op", "median_us", "commit", "build_id", "machine", "time"}) EXPECT_TRUE(line.contains(field)) << field;
+  for (const char* field : {"op", "median_us", "commit", "build_id", "machine", "time"})
+    EXPECT_TRUE(line.contains(field)) << field;
 }
 
 // Live clock: only what holds on any machine. Memory that fits a cache is read faster than it is written and copied.
 TEST(BenchMachine, MeasuresEveryKindAtEverySize) {
-  const std::vector<NumberRow> rows = bench_machine({.threads = 1, .largest_bytes = int64_t{4} << 20, .samples = 3}, nullptr).value();
+  const std::vector<NumberRow> rows =
+      bench_machine({.threads = 1, .largest_bytes = int64_t{4} << 20, .samples = 3}, nullptr).value();
   ASSERT_EQ(rows.size(), 9u);  // read, update, copy at 1 and 4 MB; three peaks
   for (const NumberRow& row : rows) {
     EXPECT_GT(*row.median_us, 0) << row.case_name;

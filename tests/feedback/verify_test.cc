@@ -21,7 +21,9 @@ struct SquareArgs {
   }
 };
 
-Status check(const SquareArgs& a) { return a.x.rows == a.y.rows && a.x.width == a.y.width ? Status::ok() : invalid("shapes differ"); }
+Status check(const SquareArgs& a) {
+  return a.x.rows == a.y.rows && a.x.width == a.y.width ? Status::ok() : invalid("shapes differ");
+}
 
 Status honest(OpContext&, const SquareArgs& a) {
   for (int64_t r = 0; r < a.y.rows; ++r)
@@ -73,13 +75,16 @@ Status knows_its_company(OpContext& ctx, const SquareArgs& a) {
 }
 Status fails(OpContext&, const SquareArgs&) { return internal("planted"); }
 
-AnyOp op_with(const char* name, Status (*faulty)(OpContext&, const SquareArgs&), double tolerance = 1e-5, bool alone = true) {
+AnyOp op_with(const char* name, Status (*faulty)(OpContext&, const SquareArgs&), double tolerance = 1e-5,
+              bool alone = true) {
   static std::map<std::string, std::vector<Variant<SquareArgs>>> kept;  // an Op holds its variants by reference
   auto& variants = kept[name];
   variants = {{"faulty", always, faulty}, {"reference", always, honest}};
   return any_op(Op<SquareArgs>{"square", variants, check},
                 {Case<SquareArgs>{{.name = "rows5_w9", .bytes = 360, .flop = 45, .tolerance = tolerance},
-                                  [](CaseBuilder& b) { return SquareArgs{b.rows(5, 9, DType::kF32), b.empty_rows(5, 9, DType::kF32)}; }}},
+                                  [](CaseBuilder& b) {
+                                    return SquareArgs{b.rows(5, 9, DType::kF32), b.empty_rows(5, 9, DType::kF32)};
+                                  }}},
                 alone ? rows_alone<SquareArgs> : nullptr);
 }
 
@@ -105,17 +110,28 @@ TEST(Verify, FindsAnUnwrittenRow) {
   EXPECT_NE(relations.find("written"), std::string::npos) << relations;
   EXPECT_NE(relations.find("oracle"), std::string::npos) << relations;
 }
-TEST(Verify, FindsAWriteBehindAnOutput) { EXPECT_EQ(failed_relations(op_with("behind", writes_behind, 1e-5, false)), "stray"); }
+TEST(Verify, FindsAWriteBehindAnOutput) {
+  EXPECT_EQ(failed_relations(op_with("behind", writes_behind, 1e-5, false)), "stray");
+}
 TEST(Verify, FindsAChangedInput) { EXPECT_EQ(failed_relations(op_with("input", changes_input, 1e-5, false)), "stray"); }
-TEST(Verify, FindsAResultThatDependsOnThreads) { EXPECT_EQ(failed_relations(op_with("threads", depends_on_threads, 1e-5, false)), "threads"); }
-TEST(Verify, FindsAResultThatIsNeverTheSame) { EXPECT_NE(failed_relations(op_with("never", never_the_same, 1e-5, false)), ""); }
-TEST(Verify, FindsAResultThatDependsOnOldScratch) { EXPECT_EQ(failed_relations(op_with("scratch", adds_what_scratch_held, 1e-5, false)), "repeatable"); }
+TEST(Verify, FindsAResultThatDependsOnThreads) {
+  EXPECT_EQ(failed_relations(op_with("threads", depends_on_threads, 1e-5, false)), "threads");
+}
+TEST(Verify, FindsAResultThatIsNeverTheSame) {
+  EXPECT_NE(failed_relations(op_with("never", never_the_same, 1e-5, false)), "");
+}
+TEST(Verify, FindsAResultThatDependsOnOldScratch) {
+  EXPECT_EQ(failed_relations(op_with("scratch", adds_what_scratch_held, 1e-5, false)), "repeatable");
+}
 TEST(Verify, FindsARowThatKnowsItsCompany) {
   EXPECT_EQ(failed_relations(op_with("company", knows_its_company)), "alone");
-  EXPECT_EQ(failed_relations(op_with("company", knows_its_company, 1e-5, false)), "");  // where rows needn't stand alone
+  EXPECT_EQ(failed_relations(op_with("company", knows_its_company, 1e-5, false)),
+            "");  // where rows needn't stand alone
 }
 TEST(Verify, ReportsAVariantThatFails) { EXPECT_EQ(failed_relations(op_with("fails", fails)), "oracle"); }
-TEST(Verify, SaysThatALooseToleranceCannotJudge) { EXPECT_EQ(failed_relations(op_with("loose", honest, 10)), "plants"); }
+TEST(Verify, SaysThatALooseToleranceCannotJudge) {
+  EXPECT_EQ(failed_relations(op_with("loose", honest, 10)), "plants");
+}
 
 TEST(Verify, RunsTheOracleOnASimDevice) {
   EXPECT_EQ(failed_relations(op_with("sim", wrong_number), {.device = "sim"}), "");  // sim runs the reference alone

@@ -13,8 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const lathe::glm5_next::TextConfig& c = result->text;
-  if (c.layers.empty() || c.index_top_k % c.kpool || c.experts % c.groups || c.top_k > c.experts || c.hidden < 1) std::abort();
+  if (c.layers.empty() || c.index_top_k % c.kpool || c.experts % c.groups || c.top_k > c.experts || c.hidden < 1)
+    std::abort();
   for (size_t i = 0; i < c.layers.size(); ++i)
-    if (c.layers[i].shared_index && (i == 0 || c.layers[i - 1].mixer != lathe::glm5_next::MixerKind::kSparse)) std::abort();
+    if (c.layers[i].shared_index && (i == 0 || c.layers[i - 1].mixer != lathe::glm5_next::MixerKind::kSparse))
+      std::abort();
   return 0;
 }

@@ -8,7 +8,8 @@
 #include "text/utf8.h"
 
 namespace {
-constexpr std::string_view kConversation = R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "é"}]},
+constexpr std::string_view kConversation =
+    R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "é"}]},
   {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"a": [1, 2.5, true, null]}}}]},
   {"role": "tool", "content": "<think>x</think>y"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
   "add_generation_prompt": true, "n": 3, "s": "Hello, wörld", "d": {"k": "v"}})";

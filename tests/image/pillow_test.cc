@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "testing/golden.h"
 #include "image/resize.h"
+#include "testing/golden.h"
 #include "testing/image_files.h"
 
 // Pillow as a second oracle, where some python3 has it.

@@ -33,7 +33,9 @@ std::vector<float> numbers(const TensorSpan& span) {
   return values;
 }
 
-std::string bytes_of(const TensorSpan& span) { return {static_cast<const char*>(span.data), static_cast<size_t>(span.bytes)}; }
+std::string bytes_of(const TensorSpan& span) {
+  return {static_cast<const char*>(span.data), static_cast<size_t>(span.bytes)};
+}
 
 // A folder with a random model, and tests' own files beside it.
 std::string random_model(const ScratchFolder& folder, const nlohmann::json& config, ThreadPool& pool) {
@@ -90,7 +92,8 @@ TEST(Quantize, WideMatricesChangeFormAllElseStaysByteForByte) {
 TEST(Quantize, AScaleIsTheRowsLargestOverTheTop) {
   const ScratchFolder folder;
   ThreadPool pool(2);
-  const std::string in = random_model(folder, small_config(), pool), name = std::string(kText) + "layers.2.mlp.experts.3.up_proj.weight";
+  const std::string in = random_model(folder, small_config(), pool),
+                    name = std::string(kText) + "layers.2.mlp.experts.3.up_proj.weight";
   ASSERT_TRUE(quantize(in, folder.path("out"), {.format = WeightFormat::kRowInt8}, pool).is_ok());
   const Checkpoint before = Checkpoint::open(in).value(), after = Checkpoint::open(folder.path("out")).value();
   const std::vector<float> exact = numbers(*before.find(name));
@@ -101,7 +104,8 @@ TEST(Quantize, AScaleIsTheRowsLargestOverTheTop) {
     float largest = 0;
     for (int64_t i = 0; i < in_width; ++i) largest = std::max(largest, std::abs(exact[r * in_width + i]));
     EXPECT_EQ(scale[r], largest / 127);
-    for (int64_t i = 0; i < in_width; ++i) EXPECT_EQ(stored[r * in_width + i], std::nearbyint(exact[r * in_width + i] / scale[r]));
+    for (int64_t i = 0; i < in_width; ++i)
+      EXPECT_EQ(stored[r * in_width + i], std::nearbyint(exact[r * in_width + i] / scale[r]));
   }
 }
 
@@ -114,14 +118,17 @@ TEST(Quantize, BlocksOfTheReleaseAreDequantisedFirst) {
   ASSERT_TRUE(quantize(in, folder.path("out"), {.format = WeightFormat::kRowInt8}, pool).is_ok());
   const Checkpoint before = Checkpoint::open(in).value(), after = Checkpoint::open(folder.path("out")).value();
   for (const auto& [name, entry] : after.tensors()) EXPECT_FALSE(name.ends_with("_scale_inv")) << name;
-  for (const char* tail : {"layers.0.mlp.gate_proj.weight", "layers.1.mlp.experts.2.down_proj.weight", "layers.1.self_attn.o_proj.weight"}) {
+  for (const char* tail : {"layers.0.mlp.gate_proj.weight", "layers.1.mlp.experts.2.down_proj.weight",
+                           "layers.1.self_attn.o_proj.weight"}) {
     const std::string name = std::string(kText) + tail;
     const TensorSpan &w = *before.find(name), &scale = *before.find(name + "_scale_inv");
-    const std::vector<float> stored = numbers(w), q = numbers(*after.find(name)), s = numbers(*after.find(name + "_scale"));
+    const std::vector<float> stored = numbers(w), q = numbers(*after.find(name)),
+                             s = numbers(*after.find(name + "_scale"));
     double error = 0, all = 0;
     for (int64_t r = 0; r < w.shape[0]; ++r)
       for (int64_t c = 0; c < w.shape[1]; ++c) {
-        const double x = stored[r * w.shape[1] + c] * static_cast<const float*>(scale.data)[r / 128 * scale.shape[1] + c / 128];
+        const double x =
+            stored[r * w.shape[1] + c] * static_cast<const float*>(scale.data)[r / 128 * scale.shape[1] + c / 128];
         error += std::pow(q[r * w.shape[1] + c] * s[r] - x, 2), all += x * x;
       }
     EXPECT_LT(std::sqrt(error / all), 0.012) << name;
@@ -144,18 +151,23 @@ TEST(Quantize, StackedExpertsGetTensorsOfTheirOwn) {
     std::string name = t.name.starts_with(kText) ? "model." + t.name.substr(std::strlen(kText)) : t.name;
     const std::string bytes = bytes_of(*plain.find(t.name));
     if (t.part == TensorPart::kExperts) {
-      name = name.substr(0, name.find("experts.") + 8) + (t.name.ends_with("down_proj.weight") ? "down_proj" : "gate_up_proj");
+      name = name.substr(0, name.find("experts.") + 8) +
+             (t.name.ends_with("down_proj.weight") ? "down_proj" : "gate_up_proj");
       stacked[name] += bytes;  // gate and up of an expert stand side by side in the list
       continue;
     }
-    sources.push_back({name, t.dtype, t.shape, [bytes, row = bytes.size() / t.shape[0]](int64_t begin, int64_t count, void* out) {
-                         std::memcpy(out, bytes.data() + begin * row, count * row);
-                       }});
+    sources.push_back(
+        {name, t.dtype, t.shape, [bytes, row = bytes.size() / t.shape[0]](int64_t begin, int64_t count, void* out) {
+           std::memcpy(out, bytes.data() + begin * row, count * row);
+         }});
   }
   for (const auto& [name, bytes] : stacked) {
     const bool down = name.ends_with("down_proj");
     const int64_t h = config.text.hidden, inner = config.text.expert_inner, n = config.text.experts;
-    sources.push_back({name, DType::kBF16, {n, down ? h : 2 * inner, down ? inner : h}, [bytes, row = bytes.size() / n](int64_t begin, int64_t count, void* out) {
+    sources.push_back({name,
+                       DType::kBF16,
+                       {n, down ? h : 2 * inner, down ? inner : h},
+                       [bytes, row = bytes.size() / n](int64_t begin, int64_t count, void* out) {
                          std::memcpy(out, bytes.data() + begin * row, count * row);
                        }});
   }
@@ -208,7 +220,8 @@ TEST(Quantize, AMatrixWithANanIsAnErrorAndLeavesNothing) {
   ThreadPool pool(2);
   nlohmann::json config = small_config();
   config["dtype"] = config["text_config"]["dtype"] = "float32";
-  const std::string in = random_model(folder, config, pool), name = std::string(kText) + "layers.0.self_attn.v_proj.weight";
+  const std::string in = random_model(folder, config, pool),
+                    name = std::string(kText) + "layers.0.self_attn.v_proj.weight";
   const std::string file = in + "/model.safetensors";
   int64_t place;
   {
@@ -250,7 +263,8 @@ TEST(RowQuantizer, RoundsToNearestEvenAndReachesTheTopExactly) {
   const double squares = quantize_row(row.data(), 7, 1, DType::kI8, stored.data());
   EXPECT_EQ(stored, (std::vector<int8_t>{127, -127, 0, 2, 2, -2, 3}));
   EXPECT_NEAR(squares, 4 * 0.25 + 0.49 * 0.49, 1e-6);
-  EXPECT_TRUE(std::isnan(row_scale(std::vector<float>{1, std::numeric_limits<float>::infinity()}.data(), 2, DType::kI8)));
+  EXPECT_TRUE(
+      std::isnan(row_scale(std::vector<float>{1, std::numeric_limits<float>::infinity()}.data(), 2, DType::kI8)));
 }
 
 }  // namespace

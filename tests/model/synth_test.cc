@@ -20,7 +20,9 @@ namespace {
 using testing::ScratchFolder;
 using testing::small_config;
 
-std::string bytes_of(const TensorSpan& span) { return {static_cast<const char*>(span.data), static_cast<size_t>(span.bytes)}; }
+std::string bytes_of(const TensorSpan& span) {
+  return {static_cast<const char*>(span.data), static_cast<size_t>(span.bytes)};
+}
 
 std::string written_config(const ScratchFolder& folder, const nlohmann::json& config) {
   const std::string path = folder.path("config.json");
@@ -87,7 +89,8 @@ TEST(Synth, EightBitFormsHoldThePlainValues) {
       for (int64_t r = 0; r < out; ++r)
         for (int64_t c = 0; c < in; ++c) {
           const float x = to_float(exact[r * in + c]), s = scale[r / t.block_out * scales + c / t.block_in];
-          const float q = t.dtype == DType::kI8 ? static_cast<const int8_t*>(stored)[r * in + c] : to_float(static_cast<const e4m3*>(stored)[r * in + c]);
+          const float q = t.dtype == DType::kI8 ? static_cast<const int8_t*>(stored)[r * in + c]
+                                                : to_float(static_cast<const e4m3*>(stored)[r * in + c]);
           error += std::pow(q * s - x, 2), all += x * x;
           largest = std::max(largest, std::abs(double{q}));
         }
@@ -111,7 +114,8 @@ TEST(Synth, ValuesHaveTheSpreadThatTheListAsksFor) {
     for (int64_t i = 0; i < t.count(); ++i) sum += x[i];
     const double mean = sum / static_cast<double>(t.count());
     for (int64_t i = 0; i < t.count(); ++i) squares += std::pow(x[i] - mean, 2);
-    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(t.count())), t.initial.spread, 0.05 * t.initial.spread) << t.name;
+    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(t.count())), t.initial.spread, 0.05 * t.initial.spread)
+        << t.name;
     EXPECT_NEAR(mean, t.initial.middle, 0.08 * t.initial.spread) << t.name;
   }
   // A hyper-connection's streams mostly keep to themselves: 2 more on the diagonal of the mixing part, nowhere else.
@@ -133,7 +137,9 @@ TEST(Synth, AFolderIsCompleteOrGone) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("full/model.safetensors")));
 
   // config.json can't be written where a folder has that name: everything that was written goes again.
-  const auto block = [&](int64_t, int64_t, const std::string&) { std::filesystem::create_directories(folder.path("half/config.json/x")); };
+  const auto block = [&](int64_t, int64_t, const std::string&) {
+    std::filesystem::create_directories(folder.path("half/config.json/x"));
+  };
   EXPECT_FALSE(synthesise(config, folder.path("half"), {.progress = block}, pool).is_ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path("half/model.safetensors")));
 

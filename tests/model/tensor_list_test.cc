@@ -33,7 +33,9 @@ TEST(TensorList, TheReleasedModelHasItsPublishedCounts) {
   const std::vector<TensorInfo> tensors = list_tensors(released.config, WeightFormat::kBlockFp8);
   EXPECT_EQ(tensors.size(), 76108u);
   EXPECT_EQ(std::count_if(tensors.begin(), tensors.end(), [](const TensorInfo& t) { return t.scale; }), 37338);
-  EXPECT_EQ(std::count_if(tensors.begin(), tensors.end(), [](const TensorInfo& t) { return t.part == TensorPart::kVision; }), 347);
+  EXPECT_EQ(
+      std::count_if(tensors.begin(), tensors.end(), [](const TensorInfo& t) { return t.part == TensorPart::kVision; }),
+      347);
 
   std::map<TensorPart, int64_t> part = parameters_by_part(tensors);
   EXPECT_EQ(part[TensorPart::kEmbedding], 634388480);
@@ -44,7 +46,8 @@ TEST(TensorList, TheReleasedModelHasItsPublishedCounts) {
   EXPECT_EQ(part[TensorPart::kHyper], 45 * int64_t{786486});
   EXPECT_EQ(part[TensorPart::kNorms], 45 * int64_t{8192} + 4096);
   EXPECT_EQ(part[TensorPart::kDense], 3 * int64_t{150994944});
-  EXPECT_EQ(part[TensorPart::kRouter] + part[TensorPart::kShared] + part[TensorPart::kExperts], 42 * int64_t{7274103072});
+  EXPECT_EQ(part[TensorPart::kRouter] + part[TensorPart::kShared] + part[TensorPart::kExperts],
+            42 * int64_t{7274103072});
   EXPECT_EQ(part[TensorPart::kMtp], 7432592416);
   EXPECT_EQ(part[TensorPart::kVision], 563627008);
   int64_t all = 0, bytes = 0;
@@ -105,7 +108,9 @@ TEST(TensorList, AForeignQuantisationIsRefusedByName) {
   EXPECT_EQ(status.code(), StatusCode::kInvalid);
   EXPECT_NE(status.message().find("gptq"), std::string::npos);
   EXPECT_NE(status.message().find("x/config.json"), std::string::npos);
-  EXPECT_FALSE(read_weight_format(R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}})", "c").is_ok());
+  EXPECT_FALSE(
+      read_weight_format(R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}})", "c")
+          .is_ok());
   EXPECT_EQ(read_weight_format("{}", "c").value(), WeightFormat::kPlain);
 }
 

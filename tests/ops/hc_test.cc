@@ -73,7 +73,8 @@ TEST(HcBoundary, MappingAndCollapseMatchTheReferenceModel) {
       ASSERT_TRUE(hc_boundary(ctx, g.args).is_ok());
       EXPECT_LE(rms_ratio(values(g.args.post_out), floats(file, size + ".post")), 1e-5) << name;
       EXPECT_LE(rms_ratio(values(g.args.comb_out), floats(file, size + ".comb")), 1e-5) << name;
-      EXPECT_LE(rms_ratio(Host::values(g.args.u), rms_normed(floats(file, size + ".collapsed"), g.weight, 1e-5)), 3e-6) << name;
+      EXPECT_LE(rms_ratio(Host::values(g.args.u), rms_normed(floats(file, size + ".collapsed"), g.weight, 1e-5)), 3e-6)
+          << name;
       EXPECT_EQ(Host::values(g.args.streams_out), floats(file, size + ".streams")) << name;
     }
   }
@@ -135,8 +136,10 @@ struct Batch {
     const int64_t S = args.copies, SS = S * S;
     p.streams = args.streams.slice(begin, count), p.y = args.y.slice(begin, count);
     p.post = {args.post.data + begin * S, count * S}, p.comb = {args.comb.data + begin * SS, count * SS};
-    p.streams_out = host.empty(count, args.streams.width, args.streams.dtype), p.u = host.empty(count, args.u.width, args.u.dtype);
-    p.post_out = {host.empty(count, S, DType::kF32).f32(), count * S}, p.comb_out = {host.empty(count, SS, DType::kF32).f32(), count * SS};
+    p.streams_out = host.empty(count, args.streams.width, args.streams.dtype),
+    p.u = host.empty(count, args.u.width, args.u.dtype);
+    p.post_out = {host.empty(count, S, DType::kF32).f32(), count * S},
+    p.comb_out = {host.empty(count, SS, DType::kF32).f32(), count * SS};
     return p;
   }
 };
@@ -152,7 +155,8 @@ std::vector<float> all_outputs(const HcBoundaryArgs& a, int64_t begin, int64_t c
 
 // Few rows are cut into pieces for the threads, many into blocks: no row may tell.
 TEST(HcBoundary, ARowHasTheSameBitsAloneAndInCompanyOnAnyNumberOfThreads) {
-  for (const auto& [hidden, copies, dtype] : {std::tuple{300, 4, DType::kBF16}, {131, 4, DType::kF32}, {40, 3, DType::kF32}}) {
+  for (const auto& [hidden, copies, dtype] :
+       {std::tuple{300, 4, DType::kBF16}, {131, 4, DType::kF32}, {40, 3, DType::kF32}}) {
     Batch one(90, hidden, copies, dtype, 1), three(90, hidden, copies, dtype, 3);
     for (const std::string& name : variants(kHcBoundary, one.args)) {
       OpContext ctx = one.host.with("hc_boundary=" + name), ctx3 = three.host.with("hc_boundary=" + name);
@@ -162,7 +166,8 @@ TEST(HcBoundary, ARowHasTheSameBitsAloneAndInCompanyOnAnyNumberOfThreads) {
       for (auto [begin, count] : {std::pair{0, 1}, {89, 1}, {17, 5}, {20, 33}}) {
         HcBoundaryArgs part = three.part(begin, count);
         ASSERT_TRUE(hc_boundary(ctx3, part).is_ok());
-        EXPECT_EQ(all_outputs(part, 0, count), all_outputs(one.args, begin, count)) << name << " rows " << begin << " + " << count;
+        EXPECT_EQ(all_outputs(part, 0, count), all_outputs(one.args, begin, count))
+            << name << " rows " << begin << " + " << count;
       }
     }
   }

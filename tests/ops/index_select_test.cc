@@ -32,7 +32,8 @@ struct OneSequence {
 
   OneSequence(int heads, int dim, int kpool, int top_k, int past, int rows, int query_rows, DType dtype = DType::kF32) {
     const int page_tokens = 2 * kpool, pages = (past + rows + query_rows) / page_tokens + 1;
-    args.heads = heads, args.dim = dim, args.kpool = kpool, args.top_k = top_k, args.page_tokens = page_tokens, args.ring = kpool;
+    args.heads = heads, args.dim = dim, args.kpool = kpool, args.top_k = top_k, args.page_tokens = page_tokens,
+    args.ring = kpool;
     std::vector<int32_t> table(pages);
     for (int i = 0; i < pages; ++i) table[i] = pages - 1 - i;
     args.table = host.ints(table), args.table_stride = pages;
@@ -44,16 +45,20 @@ struct OneSequence {
     args.key_norm_bias = host.vector(std::vector<float>(dim, 0));
     args.ape = host.vector(std::vector<float>(kpool * dim, 0));
     args.pages = {.data = host.empty(pages, 2 * dim, dtype).data, .dtype = dtype, .items = pages, .item_size = 2 * dim};
-    args.open = {.data = host.empty(1, kpool * 2 * dim, dtype).data, .dtype = dtype, .items = 1, .item_size = kpool * 2 * dim};
+    args.open = {
+        .data = host.empty(1, kpool * 2 * dim, dtype).data, .dtype = dtype, .items = 1, .item_size = kpool * 2 * dim};
     args.selected = {host.memory.take<int32_t>(query_rows * args.width()), query_rows * args.width()};
     args.selected_count = {host.memory.take<int32_t>(query_rows), query_rows};
   }
 
   int64_t pool_offset(int p) const { return args.table[p / 2] * args.pages.item_size + p % 2 * args.dim; }
   void set_pool(int p, const std::vector<float>& key) {
-    write_floats(static_cast<char*>(args.pages.data) + pool_offset(p) * dtype_bytes(args.pages.dtype), args.pages.dtype, args.dim, key.data());
+    write_floats(static_cast<char*>(args.pages.data) + pool_offset(p) * dtype_bytes(args.pages.dtype), args.pages.dtype,
+                 args.dim, key.data());
   }
-  std::vector<float> pool(int p) const { return {args.pages.f32(0) + pool_offset(p), args.pages.f32(0) + pool_offset(p) + args.dim}; }
+  std::vector<float> pool(int p) const {
+    return {args.pages.f32(0) + pool_offset(p), args.pages.f32(0) + pool_offset(p) + args.dim};
+  }
   std::vector<int32_t> set(int64_t row) const {
     const int32_t* begin = args.selected.data + row * args.width();
     for (int i = args.selected_count[row]; i < args.width(); ++i) EXPECT_EQ(begin[i], -1);
@@ -89,8 +94,9 @@ std::vector<float> product(const std::vector<float>& x, const std::vector<float>
 // Keys, gates, pools and sets from the layer's input, in one call and in pieces.
 TEST(IndexSelect, PoolsAndSetsMatchTheReferenceModel) {
   LATHE_GOLDEN(file, "golden/ops_attn_tiny.safetensors");
-  const std::vector<float> key = product(floats(file, "mla.x"), floats(file, "mla.p.indexer.wk.weight"), 64), gate = floats(file, "idx.gate"),
-                           query = floats(file, "idx.q"), weight = floats(file, "idx.head_weights");
+  const std::vector<float> key = product(floats(file, "mla.x"), floats(file, "mla.p.indexer.wk.weight"), 64),
+                           gate = floats(file, "idx.gate"), query = floats(file, "idx.q"),
+                           weight = floats(file, "idx.head_weights");
   const std::vector<int32_t> topk = ints(file, "idx.topk");
   for (const std::vector<int>& cuts : {std::vector<int>{0, 75}, {0, 1, 2, 5, 6, 40, 41, 43, 74, 75}}) {
     OneSequence one(16, 16, 4, 32, 0, 75, 75);
@@ -98,7 +104,8 @@ TEST(IndexSelect, PoolsAndSetsMatchTheReferenceModel) {
     a.key_norm_weight = one.host.vector(floats(file, "mla.p.indexer.k_norm.weight"));
     a.key_norm_bias = one.host.vector(floats(file, "mla.p.indexer.k_norm.bias"));
     a.ape = one.host.vector(floats(file, "idx.ape"));
-    const Rows all[] = {one.host.rows(75, 16, key), one.host.rows(75, 16, gate), one.host.rows(75, 256, query), one.host.rows(75, 16, weight)};
+    const Rows all[] = {one.host.rows(75, 16, key), one.host.rows(75, 16, gate), one.host.rows(75, 256, query),
+                        one.host.rows(75, 16, weight)};
     for (const std::string& name : variants(a))
       for (size_t c = 0; c + 1 < cuts.size(); ++c) {
         const int begin = cuts[c], rows = cuts[c + 1] - begin;
@@ -106,7 +113,8 @@ TEST(IndexSelect, PoolsAndSetsMatchTheReferenceModel) {
         a.query = all[2].slice(begin, rows), a.head_weight = all[3].slice(begin, rows);
         a.fresh = a.queries = {one.host.ints({0, rows}), one.host.ints({begin})};
         one.run(name);
-        for (int r = 0; r < rows; ++r) EXPECT_EQ(one.set(r), golden_set(topk, begin + r, 35)) << name << " row " << begin + r;
+        for (int r = 0; r < rows; ++r)
+          EXPECT_EQ(one.set(r), golden_set(topk, begin + r, 35)) << name << " row " << begin + r;
         std::vector<float> pools;
         for (int p = 0; p < cuts[c + 1] / 4; ++p)
           for (float x : one.pool(p)) pools.push_back(x);
@@ -140,7 +148,11 @@ TEST(IndexSelect, EqualScoresAndNanGoToTheLowerPool) {
     int pools;
     std::vector<int32_t> set;
   };
-  for (const auto& [chosen, set] : {Expected{1, {2}}, {3, {2, 4, 5}}, {5, {1, 2, 4, 5, 8}}, {7, {1, 2, 3, 4, 5, 8, 9}}, {9, {0, 1, 2, 3, 4, 5, 7, 8, 9}}}) {
+  for (const auto& [chosen, set] : {Expected{1, {2}},
+                                    {3, {2, 4, 5}},
+                                    {5, {1, 2, 4, 5, 8}},
+                                    {7, {1, 2, 3, 4, 5, 8, 9}},
+                                    {9, {0, 1, 2, 3, 4, 5, 7, 8, 9}}}) {
     OneSequence one(1, 1, 1, chosen, 9, 0, 1);
     for (int p = 0; p < 10; ++p) one.set_pool(p, {keys[p]});
     one.args.query = one.host.rows(1, 1, {1});
@@ -235,16 +247,17 @@ TEST(IndexSelect, ARingWithRoomToSpareSurvivesARollback) {
       a.open = {.data = one.host.empty(1, 8 * 6, DType::kF32).data, .items = 1, .item_size = 8 * 6};
       a.ape = one.host.vector({0.1f, 0.2f, 0, 0, 0, 0.5f, 0, 0.3f, 0, 1, 0, 0});
       CaseBuilder b(*one.host.device, one.host.memory, 5);
-      const Rows key = b.rows(8, 3, DType::kF32), gate = b.rows(8, 3, DType::kF32), query = b.rows(8, 3, DType::kF32), wrong = b.rows(8, 3, DType::kF32);
+      const Rows key = b.rows(8, 3, DType::kF32), gate = b.rows(8, 3, DType::kF32), query = b.rows(8, 3, DType::kF32),
+                 wrong = b.rows(8, 3, DType::kF32);
       auto feed = [&](int begin, int rows, const Rows& keys) {
         a.key = keys.slice(begin, rows), a.gate = gate.slice(begin, rows), a.query = query.slice(begin, rows);
         a.head_weight = one.host.rows(rows, 1, std::vector<float>(rows, 1));
         a.fresh = a.queries = {one.host.ints({0, rows}), one.host.ints({begin})};
         one.run(name);
       };
-      feed(0, 5, key);                                   // pool 0, and position 4 in the ring
-      if (out == &drafted) feed(5, 2, wrong);            // rejected
-      feed(5, 1, key), feed(6, 2, key);                  // pool 1
+      feed(0, 5, key);                         // pool 0, and position 4 in the ring
+      if (out == &drafted) feed(5, 2, wrong);  // rejected
+      feed(5, 1, key), feed(6, 2, key);        // pool 1
       *out = one.pool(1);
     }
     EXPECT_EQ(drafted, plain) << name;

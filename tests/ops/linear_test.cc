@@ -27,11 +27,19 @@ void for_each_variant(const LinearArgs& args, Host& host, Test test) {
 }
 
 // An int8 weight whose stored values are `steps`.
-Weight int8_weight(Host& host, int64_t out, int64_t in, const std::vector<int>& steps, const std::vector<float>& scale) {
+Weight int8_weight(Host& host, int64_t out, int64_t in, const std::vector<int>& steps,
+                   const std::vector<float>& scale) {
   int8_t* data = host.memory.take<int8_t>(out * in);
   std::copy(steps.begin(), steps.end(), data);
-  return {.data = data, .dtype = DType::kI8, .out = out, .in = in, .stride = in, .scale = host.vector(scale).data,
-          .block_out = 1, .block_in = static_cast<int>(in), .scale_stride = 1};
+  return {.data = data,
+          .dtype = DType::kI8,
+          .out = out,
+          .in = in,
+          .stride = in,
+          .scale = host.vector(scale).data,
+          .block_out = 1,
+          .block_in = static_cast<int>(in),
+          .scale_stride = 1};
 }
 
 TEST(Linear, QuantisesARowByItsLargestValue) {
@@ -52,7 +60,8 @@ TEST(Linear, Int8SumsAreExactAtTheirExtremes) {
   for (int i = 0; i < in; ++i) steps[i] = -128, steps[in + i] = i % 2 ? 127 : -128;
   std::vector<float> x(in);
   for (int i = 0; i < in; ++i) x[i] = i % 2 ? -127.f : 127.f;
-  LinearArgs args(host.rows(1, in, x), {{.w = int8_weight(host, 2, in, steps, {1, 1}), .y = host.empty(1, 2, DType::kF32)}});
+  LinearArgs args(host.rows(1, in, x),
+                  {{.w = int8_weight(host, 2, in, steps, {1, 1}), .y = host.empty(1, 2, DType::kF32)}});
   const double pairs = (in - 1) / 2, extra = -128.0 * 127;
   for_each_variant(args, host, [&](const char* name) {
     EXPECT_EQ(args.product[0].y.f32()[0], static_cast<float>(extra)) << name;
@@ -98,20 +107,29 @@ TEST(Linear, EveryNumberOfE4M3CountsAsItself) {
   e4m3* stored = host.memory.take<e4m3>(256);
   for (int i = 0; i < 256; ++i) stored[i].bits = static_cast<uint8_t>(i), x[i * 256 + i] = 1;
   const float scale = 0.25f;
-  const Weight w{.data = stored, .dtype = DType::kE4M3, .out = 1, .in = 256, .stride = 256, .scale = host.vector({scale, scale}).data,
-                 .block_out = 128, .block_in = 128, .scale_stride = 2};
+  const Weight w{.data = stored,
+                 .dtype = DType::kE4M3,
+                 .out = 1,
+                 .in = 256,
+                 .stride = 256,
+                 .scale = host.vector({scale, scale}).data,
+                 .block_out = 128,
+                 .block_in = 128,
+                 .scale_stride = 2};
   for (int i : {0x7f, 0xff}) stored[i].bits = 0;  // NaN would spoil every row
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     LinearArgs args(host.rows(256, 256, x, dtype), {{.w = w, .y = host.empty(256, 1, DType::kF32)}});
     for_each_variant(args, host, [&](const char* name) {
-      for (int i = 0; i < 256; ++i) EXPECT_EQ(args.product[0].y.f32()[i], scale * to_float(stored[i])) << name << " " << i;
+      for (int i = 0; i < 256; ++i)
+        EXPECT_EQ(args.product[0].y.f32()[i], scale * to_float(stored[i])) << name << " " << i;
     });
   }
 }
 
 TEST(Linear, SizesAndDtypesThatContradictAreNamed) {
   Host host;
-  LinearArgs args(host.empty(2, 3, DType::kF32), {{.w = weight(host, 1, 4, {1, 2, 3, 4}), .y = host.empty(2, 1, DType::kF32)}});
+  LinearArgs args(host.empty(2, 3, DType::kF32),
+                  {{.w = weight(host, 1, 4, {1, 2, 3, 4}), .y = host.empty(2, 1, DType::kF32)}});
   EXPECT_NE(linear(host.ctx, args).message().find("w is [1, 4] and meets rows of 3"), std::string::npos);
   args.product[0].w = weight(host, 1, 3, {1, 2, 3});
   args.product[0].w.dtype = DType::kI8;

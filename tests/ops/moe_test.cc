@@ -58,8 +58,8 @@ void expect_golden_routing(const std::string& tag, int top_k, int groups, int to
   LATHE_GOLDEN(file, "golden/ops_basic.safetensors");
   Host host;
   const Silent experts(host, 8, 64);
-  MoeArgs args = routing(host, experts, host.rows(33, 64, floats(file, tag + ".x")), weight(host, file, tag + ".weight"),
-                         floats(file, tag + ".bias"), top_k);
+  MoeArgs args = routing(host, experts, host.rows(33, 64, floats(file, tag + ".x")),
+                         weight(host, file, tag + ".weight"), floats(file, tag + ".bias"), top_k);
   args.groups = groups, args.top_groups = top_groups, args.routed_scale = scale;
   const std::vector<int> ids = ints(file, tag + ".topk_ids");
   const std::vector<float> weights = floats(file, tag + ".topk_weights");
@@ -84,7 +84,9 @@ struct GoldenMoe {
   GoldenMoe(Host& host, const Safetensors& file) {
     for (int e = 0; e < 8; ++e) {
       const Weight both = weight(host, file, "moe.p.experts.gate_up_proj", e);
-      experts.push_back({.gate = both.slice(0, 32), .up = both.slice(32, 32), .down = weight(host, file, "moe.p.experts.down_proj", e)});
+      experts.push_back({.gate = both.slice(0, 32),
+                         .up = both.slice(32, 32),
+                         .down = weight(host, file, "moe.p.experts.down_proj", e)});
     }
     shared.push_back({.gate = weight(host, file, "moe.p.shared_experts.gate_proj.weight"),
                       .up = weight(host, file, "moe.p.shared_experts.up_proj.weight"),
@@ -143,10 +145,13 @@ TEST(Moe, TiesGoToTheLowerIdAndNaNIsChosenLast) {
   const Silent experts(host, 20, 1);
   MoeArgs args = routing(host, experts, host.rows(1, 1, {0}), weight(host, 20, 1, std::vector<float>(20)),
                          {0, 1, nan, 1, 1, -inf, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2}, 5);
-  for_each_variant(args, host, [&](const char* name) { EXPECT_EQ(chosen(args), (std::vector{1, 3, 4, 6, 19})) << name; });
-  args = routing(host, experts, host.rows(1, 1, {nan}), weight(host, 20, 1, std::vector<float>(20, 1)), std::vector<float>(20), 3);
+  for_each_variant(args, host,
+                   [&](const char* name) { EXPECT_EQ(chosen(args), (std::vector{1, 3, 4, 6, 19})) << name; });
+  args = routing(host, experts, host.rows(1, 1, {nan}), weight(host, 20, 1, std::vector<float>(20, 1)),
+                 std::vector<float>(20), 3);
   for_each_variant(args, host, [&](const char* name) { EXPECT_EQ(chosen(args), (std::vector{0, 1, 2})) << name; });
-  args = routing(host, experts, host.rows(1, 1, {0}), weight(host, 20, 1, std::vector<float>(20)), std::vector<float>(20, nan), 20);
+  args = routing(host, experts, host.rows(1, 1, {0}), weight(host, 20, 1, std::vector<float>(20)),
+                 std::vector<float>(20, nan), 20);
   std::vector<int> everybody(20);
   for (int i = 0; i < 20; ++i) everybody[i] = i;
   for_each_variant(args, host, [&](const char* name) { EXPECT_EQ(chosen(args), everybody) << name; });

@@ -62,7 +62,8 @@ TEST(Sample, GreedyTakesTheGreatestAndTheLowerIdOfEquals) {
   EXPECT_EQ(drawn_once({-0.0f, 0.0f}, {}), 0);
 }
 
-// Settings at the ends of their ranges, on rows with ties, gaps and extremes: every variant draws what the oracle draws.
+// Settings at the ends of their ranges, on rows with ties, gaps and extremes: every variant draws what the oracle
+// draws.
 TEST(Sample, OddSettingsAndRowsDrawWhatTheOracleDraws) {
   const float inf = INFINITY, nan = std::nanf("");
   std::vector<float> flat(300, 1.5f), steep(300), holes(300, -inf);
@@ -72,16 +73,19 @@ TEST(Sample, OddSettingsAndRowsDrawWhatTheOracleDraws) {
   for (float temperature : {1e-40f, 0.01f, 1.0f, 30.0f, 1e30f})
     for (float top_p : {0.0f, 1e-6f, 0.3f, 0.999f, 1.0f})
       for (float min_p : {0.0f, 1e-9f, 0.2f, 1.0f, 2.0f})
-        for (int32_t top_k : {0, 1, 7, 1000}) all.push_back({.temperature = temperature, .top_p = top_p, .min_p = min_p, .top_k = top_k, .seed = 99});
-  for (const std::vector<float>& logits : {flat, steep, holes, std::vector<float>{3e38f, -3e38f, 0}, std::vector<float>{2}}) {
+        for (int32_t top_k : {0, 1, 7, 1000})
+          all.push_back({.temperature = temperature, .top_p = top_p, .min_p = min_p, .top_k = top_k, .seed = 99});
+  for (const std::vector<float>& logits :
+       {flat, steep, holes, std::vector<float>{3e38f, -3e38f, 0}, std::vector<float>{2}}) {
     Draws d(logits, {}, static_cast<int>(all.size()));
     d.settings = all;
     const std::vector<int32_t> expected = d.run("reference");
     for (const std::string& name : variants(d.args)) {
       const std::vector<int32_t> drawn = d.run(name);
       for (size_t i = 0; i < all.size(); ++i)
-        ASSERT_EQ(drawn[i], expected[i]) << name << " temperature " << all[i].temperature << " top_p " << all[i].top_p << " min_p " << all[i].min_p
-                                         << " top_k " << all[i].top_k << " of " << logits.size();
+        ASSERT_EQ(drawn[i], expected[i]) << name << " temperature " << all[i].temperature << " top_p " << all[i].top_p
+                                         << " min_p " << all[i].min_p << " top_k " << all[i].top_k << " of "
+                                         << logits.size();
     }
   }
 }

@@ -30,7 +30,8 @@ struct Cached {
   SparseMlaArgs args;
 
   Cached(int heads, int qk, int v, int latent_dim, const std::vector<float>& query, const std::vector<float>& latents) {
-    const int rows = static_cast<int>(query.size()) / heads / qk, tokens = static_cast<int>(latents.size()) / latent_dim;
+    const int rows = static_cast<int>(query.size()) / heads / qk,
+              tokens = static_cast<int>(latents.size()) / latent_dim;
     const int pages = (tokens + 7) / 8;
     args.heads = heads, args.qk = qk, args.v = v, args.latent_dim = latent_dim, args.page_tokens = 8;
     args.latent = {.rows = 0, .width = latent_dim, .stride = latent_dim};
@@ -42,7 +43,8 @@ struct Cached {
     std::vector<int32_t> table(pages);
     for (int i = 0; i < pages; ++i) table[i] = pages - 1 - i;
     args.table = host.ints(table), args.table_stride = pages;
-    args.pages = {.data = host.empty(pages, 8 * latent_dim, DType::kF32).data, .items = pages, .item_size = 8 * latent_dim};
+    args.pages = {
+        .data = host.empty(pages, 8 * latent_dim, DType::kF32).data, .items = pages, .item_size = 8 * latent_dim};
     for (int t = 0; t < tokens; ++t)
       std::copy_n(latents.begin() + t * latent_dim, latent_dim, args.pages.f32(table[t / 8]) + t % 8 * latent_dim);
     args.out = host.empty(rows, heads * v, DType::kF32);
@@ -57,7 +59,8 @@ struct Cached {
   }
   void set_kv_b(const std::vector<float>& w) {
     const int64_t out = args.heads * (args.qk + args.v);
-    args.kv_b = {.data = host.rows(out, args.latent_dim, w).data, .out = out, .in = args.latent_dim, .stride = args.latent_dim};
+    args.kv_b = {
+        .data = host.rows(out, args.latent_dim, w).data, .out = out, .in = args.latent_dim, .stride = args.latent_dim};
   }
 };
 
@@ -149,7 +152,8 @@ TEST(SparseMla, ASequenceHasTheSameBitsAloneAndInCompanyOnAnyNumberOfThreads) {
     Batch together(dtype, 3), apart(dtype, 1);
     for (const std::string& name : variants(together.args)) {
       together.run(name, together.args);
-      for (size_t i = 0; i < apart.sequences.size(); ++i) apart.run(name, apart.part(static_cast<int>(i), 0, apart.sequences[i].rows));
+      for (size_t i = 0; i < apart.sequences.size(); ++i)
+        apart.run(name, apart.part(static_cast<int>(i), 0, apart.sequences[i].rows));
       EXPECT_EQ(Host::values(together.args.out), Host::values(apart.args.out)) << name;
     }
   }
@@ -164,9 +168,11 @@ TEST(SparseMla, BitsDependOnTheRowsOwnSetHoweverTheSequenceIsCut) {
       const int rows = whole.sequences[i].rows;
       if (chooses && rows >= 16) continue;
       whole.run(name, whole.part(i, 0, rows));
-      for (int first = 0, n = 1; first < rows; first += n, n = std::min(n + 1, rows - first)) cut.run(name, cut.part(i, first, n));
+      for (int first = 0, n = 1; first < rows; first += n, n = std::min(n + 1, rows - first))
+        cut.run(name, cut.part(i, first, n));
       const int64_t begin = whole.args.fresh.start[i];
-      EXPECT_EQ(Host::values(whole.args.out.slice(begin, rows)), Host::values(cut.args.out.slice(begin, rows))) << name << " sequence " << i;
+      EXPECT_EQ(Host::values(whole.args.out.slice(begin, rows)), Host::values(cut.args.out.slice(begin, rows)))
+          << name << " sequence " << i;
     }
   }
 }

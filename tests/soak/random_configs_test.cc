@@ -1,5 +1,6 @@
 // Models of random shape, by every path against the plain one. Once with a fixed seed in the usual suite; scripts/soak
-// repeats it with --gtest_shuffle, where every repetition has a seed of its own (gtest prints it: that is the way back).
+// repeats it with --gtest_shuffle, where every repetition has a seed of its own (gtest prints it: that is the way
+// back).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -63,8 +64,10 @@ json random_config(Draw& d) {
   t["index_kpool_always_select_tail"] = d.between(0, 3) > 0;
   json& kda = t["linear_attn_config"];
   kda["num_heads"] = kda_heads, kda["head_dim"] = d.between(5, 40), kda["short_conv_kernel_size"] = d.between(2, 6);
-  if (d.between(0, 1)) kda["gate_lower_bound"] = -d.between(1, 6);
-  else kda["gate_lower_bound"] = nullptr;
+  if (d.between(0, 1))
+    kda["gate_lower_bound"] = -d.between(1, 6);
+  else
+    kda["gate_lower_bound"] = nullptr;
   t["hc_mult"] = d.between(1, 5);
   t["num_nextn_predict_layers"] = d.between(0, 1);
   return c;
@@ -123,7 +126,8 @@ TEST(RandomConfigs, EveryPathGivesWhatThePlainOneGives) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       EXPECT_TRUE(!path.bit_equal || result->at(i).logits == expected->at(i).logits) << path.name;
       EXPECT_LE(testing::rms_ratio(result->at(i).logits, expected->at(i).logits), 1e-5)
-          << path.name << ", list of " << tokens[i].size() << ", chunk " << path.options.chunk << ", decode from " << path.options.decode_from;
+          << path.name << ", list of " << tokens[i].size() << ", chunk " << path.options.chunk << ", decode from "
+          << path.options.decode_from;
     }
   }
 }

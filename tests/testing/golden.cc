@@ -23,16 +23,25 @@ TensorSpan find(const Safetensors& file, const std::string& name) {
 
 double value(const TensorSpan& span, int64_t i) {
   switch (span.dtype) {
-    case DType::kF64: return static_cast<const double*>(span.data)[i];
-    case DType::kF32: return static_cast<const float*>(span.data)[i];
-    case DType::kBF16: return to_float(static_cast<const bf16*>(span.data)[i]);
-    case DType::kF16: return to_float(static_cast<const f16*>(span.data)[i]);
-    case DType::kE4M3: return to_float(static_cast<const e4m3*>(span.data)[i]);
-    case DType::kI64: return static_cast<double>(static_cast<const int64_t*>(span.data)[i]);
-    case DType::kI32: return static_cast<const int32_t*>(span.data)[i];
-    case DType::kI8: return static_cast<const int8_t*>(span.data)[i];
+    case DType::kF64:
+      return static_cast<const double*>(span.data)[i];
+    case DType::kF32:
+      return static_cast<const float*>(span.data)[i];
+    case DType::kBF16:
+      return to_float(static_cast<const bf16*>(span.data)[i]);
+    case DType::kF16:
+      return to_float(static_cast<const f16*>(span.data)[i]);
+    case DType::kE4M3:
+      return to_float(static_cast<const e4m3*>(span.data)[i]);
+    case DType::kI64:
+      return static_cast<double>(static_cast<const int64_t*>(span.data)[i]);
+    case DType::kI32:
+      return static_cast<const int32_t*>(span.data)[i];
+    case DType::kI8:
+      return static_cast<const int8_t*>(span.data)[i];
     case DType::kU8:
-    case DType::kBool: return static_cast<const uint8_t*>(span.data)[i];
+    case DType::kBool:
+      return static_cast<const uint8_t*>(span.data)[i];
   }
   return 0;
 }
@@ -58,7 +67,9 @@ std::string fixture(const std::string& relative) {
 std::string source_path(const std::string& relative) { return std::filesystem::path(LATHE_SOURCE_DIR) / relative; }
 
 std::vector<float> floats(const Safetensors& file, const std::string& name) { return values<float>(find(file, name)); }
-std::vector<int32_t> ints(const Safetensors& file, const std::string& name) { return values<int32_t>(find(file, name)); }
+std::vector<int32_t> ints(const Safetensors& file, const std::string& name) {
+  return values<int32_t>(find(file, name));
+}
 std::vector<int64_t> shape(const Safetensors& file, const std::string& name) { return find(file, name).shape; }
 
 double rms_ratio(const std::vector<float>& a, const std::vector<float>& b) {

@@ -26,8 +26,8 @@ std::vector<int64_t> shape(const Safetensors& file, const std::string& name);
 double rms_ratio(const std::vector<float>& a, const std::vector<float>& b);
 
 // Opens a golden file as `var`, or skips the test aloud.
-#define LATHE_GOLDEN(var, relative)                                                                       \
-  const std::string var##_path = ::lathe::testing::fixture(relative);                                     \
+#define LATHE_GOLDEN(var, relative)                                                                      \
+  const std::string var##_path = ::lathe::testing::fixture(relative);                                    \
   if (var##_path.empty()) GTEST_SKIP() << relative << " is in neither tests/data nor the reference set"; \
   const ::lathe::Safetensors var = ::lathe::Safetensors::open(var##_path).value()
 

@@ -34,15 +34,18 @@ std::string run(const std::string& command) {
 
 // What we refuse and Python does: integers beyond 64 bits, % on strings.
 bool out_of_reach(const std::string& message) {
-  return message.find("an integer is too large") != std::string::npos || message.find("formatting with %") != std::string::npos;
+  return message.find("an integer is too large") != std::string::npos ||
+         message.find("formatting with %") != std::string::npos;
 }
 
 TEST(JinjaOracle, RandomTemplatesRenderAsUnderJinja) {
   const std::string python = python_with_jinja();
-  if (python.empty()) GTEST_SKIP() << "SKIPPED: no Python with jinja2 (apt install python3-jinja2): the interpreter is not compared";
+  if (python.empty())
+    GTEST_SKIP() << "SKIPPED: no Python with jinja2 (apt install python3-jinja2): the interpreter is not compared";
   const std::filesystem::path script = testing::source_path("tests/text/jinja_oracle.py");
   ASSERT_TRUE(std::filesystem::exists(script)) << script;
-  const std::string answer = run("echo '{\"cases\": [], \"random\": 1200, \"seed\": 20261130}' | " + python + " " + script.string());
+  const std::string answer =
+      run("echo '{\"cases\": [], \"random\": 1200, \"seed\": 20261130}' | " + python + " " + script.string());
   ASSERT_FALSE(answer.empty());
   const Json cases = Json::parse(answer);
   ASSERT_GT(cases.size(), 1100u);
@@ -51,12 +54,14 @@ TEST(JinjaOracle, RandomTemplatesRenderAsUnderJinja) {
     const std::string source = c["template"];
     const Result<Template> t = Template::parse(source, "t");
     std::vector<std::pair<std::string, Value>> variables;
-    for (const auto& [k, v] : c["variables"].items()) variables.emplace_back(k, *value_from_json(v.dump(), "variables"));
+    for (const auto& [k, v] : c["variables"].items())
+      variables.emplace_back(k, *value_from_json(v.dump(), "variables"));
     const Result<Text> out = t.is_ok() ? t->render(variables, 0) : Result<Text>(t.status());
     if (!c.contains("text")) {
       EXPECT_FALSE(out.is_ok()) << source << "\nJinja: " << c["error"] << "\nours: " << out->view();
     } else if (!out.is_ok()) {
-      EXPECT_TRUE(out_of_reach(out.status().message())) << source << "\nJinja: " << c["text"] << "\nours: " << out.status().message();
+      EXPECT_TRUE(out_of_reach(out.status().message()))
+          << source << "\nJinja: " << c["text"] << "\nours: " << out.status().message();
     } else {
       ++rendered;
       EXPECT_EQ(out->view(), c["text"].get<std::string>()) << source;

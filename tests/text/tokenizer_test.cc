@@ -134,7 +134,8 @@ TEST(Tokenizer, MergesByRankThenFromTheLeft) {
 
 // Short and long pieces are merged by different loops; the definition, applied literally, is the judge.
 TEST(Tokenizer, LongPiecesMergeAsTheDefinitionSays) {
-  const std::vector<std::string> merges = {"a b", "b a", "ab a", "a a", "ab ab", "aba b", "c ab", "b b", "bb a", "aa c", "c c"};
+  const std::vector<std::string> merges = {"a b",  "b a", "ab a", "a a",  "ab ab", "aba b",
+                                           "c ab", "b b", "bb a", "aa c", "c c"};
   const Tokenizer t = make(small_file(merges));
   uint32_t random = 1;
   for (int length : {1, 2, 5, 40, 47, 48, 49, 50, 100, 500}) {
@@ -234,7 +235,7 @@ TEST(Tokenizer, NfcComposesBeforeSplitting) {
   file["normalizer"] = {{"type", "NFC"}};
   const Tokenizer t = make(file);
   EXPECT_EQ(t.decode(encode(t, "e\xcc\x81!")), "\xc3\xa9!");
-  EXPECT_EQ(t.decode(encode(t, "\xe1\x84\x80\xe1\x85\xa1")), "\xea\xb0\x80");   // jamo
+  EXPECT_EQ(t.decode(encode(t, "\xe1\x84\x80\xe1\x85\xa1")), "\xea\xb0\x80");    // jamo
   EXPECT_EQ(t.decode(encode(t, "\xe3\x81\x8b\xe3\x82\x99x")), "\xe3\x81\x8cx");  // ka and the voicing mark
   EncodeOptions options;
   const std::vector<ByteRange> literal = {{1, 3}};
@@ -271,8 +272,10 @@ TEST(Tokenizer, Gpt2StyleFile) {
 TEST(Tokenizer, PutsThePostProcessorsTokensAround) {
   Json file = small_file();
   file["added_tokens"] = {added(300, "<s>"), added(301, "</s>")};
-  file["post_processor"] = {{"type", "TemplateProcessing"},
-                            {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}, {{"SpecialToken", {{"id", "</s>"}}}}}}};
+  file["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}, {{"SpecialToken", {{"id", "</s>"}}}}}}};
   const Tokenizer t = make(file);
   EncodeOptions options;
   options.add_special = true;
@@ -284,7 +287,7 @@ TEST(Tokenizer, BrokenTextIsReadWithReplacementCharacters) {
   const Tokenizer t = load("large");
   const auto round = [&](std::string_view text) { return t.decode(encode(t, text)); };
   EXPECT_EQ(round("a\xff\xfe z"), "a\ufffd\ufffd z");
-  EXPECT_EQ(round("\xe4\xb8"), "\ufffd");                  // a beginning counts once
+  EXPECT_EQ(round("\xe4\xb8"), "\ufffd");  // a beginning counts once
   EXPECT_EQ(round("\xf0\x9f\x98x"), "\ufffdx");
   EXPECT_EQ(round("\xed\xa0\x80"), "\ufffd\ufffd\ufffd");  // a surrogate isn't the beginning of anything
   EXPECT_EQ(round("\xc0\xaf"), "\ufffd\ufffd");            // nor is an overlong form
@@ -341,17 +344,21 @@ TEST(Tokenizer, RefusesBrokenAndUnsupportedFilesByField) {
       {"model.end_of_word_suffix", [](Json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }},
       {"model.dropout", [](Json& f) { f["model"]["dropout"] = 0.1; }},
       {"normalizer.type: 'NFKC' is not supported", [](Json& f) { f["normalizer"] = {{"type", "NFKC"}}; }},
-      {"normalizer.normalizers[0].type: 'Lowercase'", [](Json& f) { f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}; }},
+      {"normalizer.normalizers[0].type: 'Lowercase'",
+       [](Json& f) { f["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}; }},
       {"pre_tokenizer: has no ByteLevel", [](Json& f) { f["pre_tokenizer"] = nullptr; }},
-      {"pre_tokenizer.type: 'Metaspace' is not supported", [](Json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }},
-      {"pre_tokenizer: pattern: not a regular expression", [](Json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }},
+      {"pre_tokenizer.type: 'Metaspace' is not supported",
+       [](Json& f) { f["pre_tokenizer"] = {{"type", "Metaspace"}}; }},
+      {"pre_tokenizer: pattern: not a regular expression",
+       [](Json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }},
       {"pretokenizers[0].behavior", [](Json& f) { f["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Often"; }},
       {"decoder: must be ByteLevel", [](Json& f) { f["decoder"] = nullptr; }},
       {"post_processor.type: 'Roberta' is not", [](Json& f) { f["post_processor"] = {{"type", "Roberta"}}; }},
       {"added_tokens[0].id: is missing", [](Json& f) { f["added_tokens"] = {{{"content", "x"}}}; }},
       {"added_tokens[0].content: is missing or empty", [](Json& f) { f["added_tokens"] = {added(300, "")}; }},
       {"belongs to another token", [](Json& f) { f["added_tokens"] = {added(1, "<x>")}; }},
-      {"added_tokens[1]: id 300 is listed twice", [](Json& f) { f["added_tokens"] = {added(300, "<x>"), added(300, "<x>")}; }},
+      {"added_tokens[1]: id 300 is listed twice",
+       [](Json& f) { f["added_tokens"] = {added(300, "<x>"), added(300, "<x>")}; }},
   };
   for (const Broken& c : cases) {
     Json file = small_file({"a b"});
@@ -363,8 +370,7 @@ TEST(Tokenizer, RefusesBrokenAndUnsupportedFilesByField) {
     EXPECT_NE(t.status().code(), StatusCode::kInternal);
   }
   const std::string whole = small_file({"a b"}).dump();
-  for (size_t n = 0; n < whole.size(); n += 97)
-    EXPECT_FALSE(Tokenizer::parse(whole.substr(0, n), "cut.json").is_ok());
+  for (size_t n = 0; n < whole.size(); n += 97) EXPECT_FALSE(Tokenizer::parse(whole.substr(0, n), "cut.json").is_ok());
   EXPECT_FALSE(Tokenizer::load("/nowhere/tokenizer.json").is_ok());
 }
 

@@ -52,10 +52,14 @@ void read_layers(JsonReader& r, TextConfig& c, int count) {
     LayerConfig& layer = c.layers[i];
     layer.mixer = i % 4 == 3 ? MixerKind::kSparse : MixerKind::kKda;
     if (!mixers.empty()) {
-      if (mixers[i] == "linear_attention") layer.mixer = MixerKind::kKda;
-      else if (mixers[i] == "deepseek_sparse_attention" || mixers[i] == "full_attention") layer.mixer = MixerKind::kSparse;
+      if (mixers[i] == "linear_attention")
+        layer.mixer = MixerKind::kKda;
+      else if (mixers[i] == "deepseek_sparse_attention" || mixers[i] == "full_attention")
+        layer.mixer = MixerKind::kSparse;
       else
-        r.fail("layer_types", fmt::format("entry {} is '{}'; expected linear_attention, deepseek_sparse_attention or full_attention", i, mixers[i]));
+        r.fail("layer_types",
+               fmt::format("entry {} is '{}'; expected linear_attention, deepseek_sparse_attention or full_attention",
+                           i, mixers[i]));
     }
     layer.moe = i >= dense_first;
     if (!ffns.empty()) {
@@ -80,33 +84,41 @@ void read_index_sharing(JsonReader& r, TextConfig& c, const Json& text) {
       types = r.texts("index_topk_pattern");
   }
   if (!types.empty()) {
-    if (static_cast<int>(types.size()) != count) return r.fail(field, fmt::format("has {} entries for {} layers", types.size(), count));
+    if (static_cast<int>(types.size()) != count)
+      return r.fail(field, fmt::format("has {} entries for {} layers", types.size(), count));
     for (int i = 0; i < count; ++i) {
-      if (types[i] == "shared" || types[i] == "S") shared[i] = true;
-      else if (types[i] != "full" && types[i] != "F") return r.fail(field, fmt::format("entry {} is '{}'; expected full or shared", i, types[i]));
+      if (types[i] == "shared" || types[i] == "S")
+        shared[i] = true;
+      else if (types[i] != "full" && types[i] != "F")
+        return r.fail(field, fmt::format("entry {} is '{}'; expected full or shared", i, types[i]));
     }
   } else {
-    const int freq = size(r, "index_topk_freq", 1, 0, kMaxLayers), offset = size(r, "index_skip_topk_offset", 2, 0, kMaxLayers);
+    const int freq = size(r, "index_topk_freq", 1, 0, kMaxLayers),
+              offset = size(r, "index_skip_topk_offset", 2, 0, kMaxLayers);
     for (int i = 0; i < count; ++i) shared[i] = std::max(i - offset + 1, 0) % std::max(freq, 1) != 0;
   }
   for (int i = 0; i < count; ++i) {
     LayerConfig& layer = c.layers[i];
     if (layer.mixer != MixerKind::kSparse || !shared[i]) continue;
     if (i == 0 || c.layers[i - 1].mixer != MixerKind::kSparse)
-      return r.fail(field, fmt::format("layer {} shares the token sets of the layer before, which is not a sparse layer", i));
+      return r.fail(field,
+                    fmt::format("layer {} shares the token sets of the layer before, which is not a sparse layer", i));
     layer.shared_index = true;
   }
 }
 
 void refuse_unsupported(JsonReader& r) {
   auto only = [&](const char* field, const std::string& value) {
-    if (r.has(field) && r.text(field, "") != value) r.fail(field, fmt::format("is '{}'; only '{}' is supported", r.text(field, ""), value));
+    if (r.has(field) && r.text(field, "") != value)
+      r.fail(field, fmt::format("is '{}'; only '{}' is supported", r.text(field, ""), value));
   };
   only("hidden_act", "silu");
   only("scoring_func", "sigmoid");
   only("topk_method", "noaux_tc");
-  if (r.integer("qk_rope_head_dim", 0, 0, kMaxWidth) != 0) r.fail("qk_rope_head_dim", "must be 0: the model has no positions");
-  if (!r.boolean("index_kpool_compress", true)) r.fail("index_kpool_compress", "must be true: only pooling by the learned gate exists");
+  if (r.integer("qk_rope_head_dim", 0, 0, kMaxWidth) != 0)
+    r.fail("qk_rope_head_dim", "must be 0: the model has no positions");
+  if (!r.boolean("index_kpool_compress", true))
+    r.fail("index_kpool_compress", "must be true: only pooling by the learned gate exists");
   if (!r.boolean("mhc", true)) r.fail("mhc", "must be true: models without hyper-connections are not supported");
   if (r.boolean("attention_bias", false)) r.fail("attention_bias", "must be false in the text part");
 }
@@ -114,7 +126,8 @@ void refuse_unsupported(JsonReader& r) {
 DType read_dtype(JsonReader& r) {
   const std::string name = r.text(r.has("dtype") ? "dtype" : "torch_dtype", "bfloat16");
   if (name == "float32") return DType::kF32;
-  if (name != "bfloat16" && name != "float16") r.fail("dtype", fmt::format("is '{}'; expected float32, bfloat16 or float16", name));
+  if (name != "bfloat16" && name != "float16")
+    r.fail("dtype", fmt::format("is '{}'; expected float32, bfloat16 or float16", name));
   return DType::kBF16;
 }
 
@@ -133,7 +146,8 @@ TextConfig read_text(JsonReader& r, const Json& text) {
   c.routed_scale = static_cast<float>(r.number("routed_scaling_factor", 2.5, -1e6, 1e6));
   c.swiglu_limit = static_cast<float>(r.number("swiglu_limit", 10.0, 0, 1e30));
   c.heads = size(r, "num_attention_heads", 64, 1, kMaxHeads);
-  if (size(r, "num_key_value_heads", c.heads, 1, kMaxHeads) != c.heads) r.fail("num_key_value_heads", "must equal num_attention_heads");
+  if (size(r, "num_key_value_heads", c.heads, 1, kMaxHeads) != c.heads)
+    r.fail("num_key_value_heads", "must equal num_attention_heads");
   c.q_rank = size(r, "q_lora_rank", 1536, 1, kMaxWidth);
   c.latent = size(r, "kv_lora_rank", 512, 1, kMaxWidth);
   c.qk = size(r, "qk_nope_head_dim", 256, 1, 4096);
@@ -142,7 +156,8 @@ TextConfig read_text(JsonReader& r, const Json& text) {
   c.index_dim = size(r, "index_head_dim", 128, 1, 4096);
   c.index_top_k = size(r, "index_topk", 2048, 1, 1 << 20);
   c.kpool = size(r, "index_kpool", 16, 1, 1024);
-  if (c.index_top_k % c.kpool) r.fail("index_topk", fmt::format("{} must be divisible by index_kpool {}", c.index_top_k, c.kpool));
+  if (c.index_top_k % c.kpool)
+    r.fail("index_topk", fmt::format("{} must be divisible by index_kpool {}", c.index_top_k, c.kpool));
   c.always_tail = r.boolean("index_kpool_always_select_tail", true);
   c.hc_copies = size(r, "hc_mult", 4, 1, 16);
   c.hc_iters = size(r, "hc_sinkhorn_iters", 20, 1, 1000);
@@ -152,12 +167,15 @@ TextConfig read_text(JsonReader& r, const Json& text) {
   c.tied_embeddings = r.boolean("tie_word_embeddings", false);
   c.mtp_layers = size(r, "num_nextn_predict_layers", 0, 0, 1);
   c.dtype = read_dtype(r);
-  if (c.experts % c.groups) r.fail("n_group", fmt::format("{} must divide n_routed_experts {}", c.groups, c.experts));
+  if (c.experts % c.groups)
+    r.fail("n_group", fmt::format("{} must divide n_routed_experts {}", c.groups, c.experts));
   else if (c.top_k > c.experts / c.groups * c.top_groups)
-    r.fail("num_experts_per_tok", fmt::format("{} is more than the experts of topk_group {} groups", c.top_k, c.top_groups));
+    r.fail("num_experts_per_tok",
+           fmt::format("{} is more than the experts of topk_group {} groups", c.top_k, c.top_groups));
   refuse_unsupported(r);
   read_kda(r, c);
-  if (text.contains("linear_lower_bound") && text["linear_lower_bound"].is_null() && !r.has("linear_attn_config")) c.gate_bound = 0;
+  if (text.contains("linear_lower_bound") && text["linear_lower_bound"].is_null() && !r.has("linear_attn_config"))
+    c.gate_bound = 0;
   read_layers(r, c, size(r, "num_hidden_layers", 45, 1, kMaxLayers));
   if (r.status().is_ok()) read_index_sharing(r, c, text);
   return c;
@@ -183,7 +201,8 @@ VisionConfig read_vision(JsonReader& r) {
     c.theta = static_cast<float>(n.number("rope_theta", 10000, 1, 1e12));
     if (!n.status().is_ok()) r.fail("rope_parameters", n.status().message());
   }
-  if (c.hidden % c.heads || (c.hidden / c.heads) % 4) r.fail("num_heads", "must divide hidden_size into heads of a multiple of 4");
+  if (c.hidden % c.heads || (c.hidden / c.heads) % 4)
+    r.fail("num_heads", "must divide hidden_size into heads of a multiple of 4");
   return c;
 }
 
@@ -192,7 +211,8 @@ std::vector<int> as_ints(const std::vector<int64_t>& values) { return {values.be
 }  // namespace
 
 int TextConfig::sparse_layers() const {
-  return static_cast<int>(std::count_if(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.mixer == MixerKind::kSparse; }));
+  return static_cast<int>(
+      std::count_if(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.mixer == MixerKind::kSparse; }));
 }
 
 Result<Config> Config::parse(const std::string& source, const std::string& file) {
@@ -213,7 +233,8 @@ Result<Config> Config::parse(const std::string& source, const std::string& file)
     c.vision = read_vision(v);
     LATHE_RETURN_IF_ERROR(v.status());
     if (c.vision->out_hidden != c.text.hidden)
-      return corrupt("{}: vision_config.out_hidden_size: {} must equal the text hidden_size {}", file, c.vision->out_hidden, c.text.hidden);
+      return corrupt("{}: vision_config.out_hidden_size: {} must equal the text hidden_size {}", file,
+                     c.vision->out_hidden, c.text.hidden);
   }
   auto token = [&](const char* field) { return size(top, field, -1, -1, kMaxVocab); };
   c.image_token = token("image_token_id"), c.video_token = token("video_token_id");

@@ -20,11 +20,13 @@ std::vector<std::string> parts_of(const std::string& name, const TextConfig& c) 
   std::vector<std::string> parts;
   if (name.ends_with("self_attn.conv1d.weight")) {
     for (const char* part : {"q_conv1d", "k_conv1d", "v_conv1d"}) parts.push_back(replaced(name, "conv1d", part));
-  } else if (const bool up = name.ends_with("mlp.experts.gate_up_proj"); up || name.ends_with("mlp.experts.down_proj")) {
+  } else if (const bool up = name.ends_with("mlp.experts.gate_up_proj");
+             up || name.ends_with("mlp.experts.down_proj")) {
     const std::string root = name.substr(0, name.rfind('.') + 1);
     for (int e = 0; e < c.experts; ++e)
       for (const char* part : {"gate_proj", "up_proj", "down_proj"})
-        if ((std::string_view(part) == "down_proj") != up) parts.push_back(fmt::format("{}{}.{}.weight", root, e, part));
+        if ((std::string_view(part) == "down_proj") != up)
+          parts.push_back(fmt::format("{}{}.{}.weight", root, e, part));
   } else {
     parts.push_back(name);
   }
@@ -59,7 +61,8 @@ Inventory take_inventory(const Config& config, const Checkpoint& checkpoint) {
     result.tensors.push_back(std::move(t));
     if (!scale) seen.insert(parts.begin(), parts.end());
   }
-  const bool has_mtp = std::any_of(result.tensors.begin(), result.tensors.end(), [](const TensorInfo& t) { return t.part == TensorPart::kMtp; });
+  const bool has_mtp = std::any_of(result.tensors.begin(), result.tensors.end(),
+                                   [](const TensorInfo& t) { return t.part == TensorPart::kMtp; });
   for (const TensorInfo& t : list)
     if (!seen.contains(t.name) && (has_mtp || t.part != TensorPart::kMtp)) result.missing.push_back(t.name);
   return result;

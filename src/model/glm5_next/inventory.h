@@ -10,7 +10,8 @@ namespace lathe::glm5_next {
 
 // What a checkpoint holds, in the words of the tensor list.
 struct Inventory {
-  std::vector<TensorInfo> tensors;   // as stored: their names, shapes and dtypes there; part and layer by their canonical names
+  std::vector<TensorInfo>
+      tensors;  // as stored: their names, shapes and dtypes there; part and layer by their canonical names
   std::vector<std::string> unknown;  // tensors of the checkpoint that no list has
   std::vector<std::string> missing;  // parameters of the list that the checkpoint lacks, under any spelling
 };

@@ -5,6 +5,7 @@
 namespace lathe::glm5_next {
 
 // One KDA layer's mixer: projections, then one operator a phase of rows, then o_proj. u and y: [rows, hidden].
-Status kda_mixer(const Step& step, OpContext& op, const KdaWeights& w, const Partition& partition, int kda_layer, const Rows& u, const Rows& y);
+Status kda_mixer(const Step& step, OpContext& op, const KdaWeights& w, const Partition& partition, int kda_layer,
+                 const Rows& u, const Rows& y);
 
 }  // namespace lathe::glm5_next

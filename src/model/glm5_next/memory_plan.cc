@@ -17,9 +17,12 @@ bool runs(const TensorInfo& t, const MemoryRequest& r) {
 }
 
 // Tensors that the loader converts to f32: all that isn't a matrix.
-bool is_vector(const TensorInfo& t) { return !t.scale && (t.shape.size() < 2 || t.name.ends_with("_ape") || t.name.find("conv1d") != std::string::npos); }
+bool is_vector(const TensorInfo& t) {
+  return !t.scale && (t.shape.size() < 2 || t.name.ends_with("_ape") || t.name.find("conv1d") != std::string::npos);
+}
 
-MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& r, int64_t rows) {
+MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& r,
+                     int64_t rows) {
   MemoryPlan plan{.rows = rows};
   bool w8a8 = false, mtp = false;
   for (const TensorInfo& t : tensors) {
@@ -44,8 +47,13 @@ MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensor
     plan.pages += plan.page_count * plan.page_bytes;
     // Under a cut of the context a rank has its share of the rows, but gathers keys and latents of all.
     plan.activations += tower.activation_bytes(rows, logit_rows);
-    plan.scratch += scratch_bound(config.text, {.rows = rows, .logit_rows = logit_rows, .sequences = r.batch, .context = r.context, .dtype = r.dtype,
-                                                .w8a8 = w8a8, .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
+    plan.scratch += scratch_bound(config.text, {.rows = rows,
+                                                .logit_rows = logit_rows,
+                                                .sequences = r.batch,
+                                                .context = r.context,
+                                                .dtype = r.dtype,
+                                                .w8a8 = w8a8,
+                                                .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
                                                 .threads = r.cut.size > 1 ? 1 : r.threads});
   }
   return plan;

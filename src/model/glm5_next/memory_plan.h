@@ -10,14 +10,14 @@
 namespace lathe::glm5_next {
 
 struct MemoryRequest {
-  int64_t context = 4096;        // tokens of a sequence, prompt and output
-  int batch = 1;                 // sequences at once
-  int64_t rows = 0;              // of the widest pass; 0: prefill_rows of this request
-  int64_t logit_rows = 0;        // logits at once; 0: one a sequence
-  DType dtype = DType::kBF16;    // of activations and caches
+  int64_t context = 4096;      // tokens of a sequence, prompt and output
+  int batch = 1;               // sequences at once
+  int64_t rows = 0;            // of the widest pass; 0: prefill_rows of this request
+  int64_t logit_rows = 0;      // logits at once; 0: one a sequence
+  DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0, max_draft = 0;
-  Partition cut;                 // ranks of one process share the mapped weights, nothing else
-  int threads = 1;               // of the whole process
+  Partition cut;                     // ranks of one process share the mapped weights, nothing else
+  int threads = 1;                   // of the whole process
   bool mtp = false, vision = false;  // whether these run: their weights are touched only then
 };
 
@@ -32,7 +32,7 @@ struct MemoryPlan {
   int64_t scratch = 0;      // inside an operator, at most
 
   int64_t slot_bytes = 0, page_bytes = 0, page_tokens = 0, page_count = 0;  // of one rank
-  int64_t rows = 0;         // of the widest pass, as planned
+  int64_t rows = 0;                                                         // of the widest pass, as planned
 
   int64_t planned() const { return weights + vectors + slots + pages; }
   int64_t total() const { return planned() + activations + scratch; }

@@ -20,7 +20,9 @@ class Panels {
   // A prepared row, in every form of this model.
   int64_t prepared(int64_t width) const { return up(width, 64) * form() + (r_.w8a8 ? up(width, 64) + kFloat : 0); }
   // What lies between gate and down: prepared, and raw where it is quantised from fp32.
-  int64_t middle(int64_t inner) const { return r_.w8a8 ? up(inner, 64) * (1 + kFloat) + kFloat : up(inner, 64) * form(); }
+  int64_t middle(int64_t inner) const {
+    return r_.w8a8 ? up(inner, 64) * (1 + kFloat) + kFloat : up(inner, 64) * form();
+  }
   int64_t form() const { return r_.dtype == DType::kF32 ? kFloat : 2; }
 
   // `row`: bytes of a row, `counted`: what the operator itself reckons with when it cuts the rows into passes.
@@ -32,13 +34,16 @@ class Panels {
 
  private:
   // Values twice, sums, one piece of a panel, one row.
-  static int64_t worker(int64_t widest) { return 192 * 16 * kFloat * 2 + 192 * 256 + (16 << 10) + up(widest, 64) * kFloat + 1024; }
+  static int64_t worker(int64_t widest) {
+    return 192 * 16 * kFloat * 2 + 192 * 256 + (16 << 10) + up(widest, 64) * kFloat + 1024;
+  }
   const ScratchRequest& r_;
 };
 
 int64_t products(const TextConfig& c, const ScratchRequest& r) {
   const Panels p(r);
-  const int64_t widest = std::max({int64_t{2} * c.hidden, int64_t{c.kda_heads} * c.kda_dim, int64_t{c.heads} * c.v, int64_t{c.q_rank}});
+  const int64_t widest =
+      std::max({int64_t{2} * c.hidden, int64_t{c.kda_heads} * c.kda_dim, int64_t{c.heads} * c.v, int64_t{c.q_rank}});
   const int64_t linear = p.pass(r.rows, p.prepared(widest), kFloat * widest, widest);
   const int64_t head = p.pass(r.logit_rows, p.prepared(c.hidden), kFloat * c.hidden, c.hidden);
   return std::max(linear, head);
@@ -46,11 +51,14 @@ int64_t products(const TextConfig& c, const ScratchRequest& r) {
 
 int64_t feed_forward(const TextConfig& c, const ScratchRequest& r) {
   const Panels p(r);
-  const int64_t dense = p.pass(r.rows, p.prepared(c.hidden) + p.middle(c.dense_inner), 2 * kFloat * (c.hidden + c.dense_inner), std::max(c.hidden, c.dense_inner));
+  const int64_t dense = p.pass(r.rows, p.prepared(c.hidden) + p.middle(c.dense_inner),
+                               2 * kFloat * (c.hidden + c.dense_inner), std::max(c.hidden, c.dense_inner));
   const int64_t shared = int64_t{c.expert_inner} * c.shared_experts;
   // The router's form is f32 in any case; a choice is an id, a weight, and both again by expert.
-  const int64_t row = kFloat * up(c.hidden, 64) + p.prepared(c.hidden) + 2 * kFloat * (c.experts + c.hidden) / 2 + c.top_k * (16 + p.middle(c.expert_inner)) + p.middle(shared);
-  const int64_t counted = 2 * kFloat * c.hidden + 8 * (c.experts + c.hidden) + 2 * kFloat * (c.top_k * c.expert_inner + shared);
+  const int64_t row = kFloat * up(c.hidden, 64) + p.prepared(c.hidden) + 2 * kFloat * (c.experts + c.hidden) / 2 +
+                      c.top_k * (16 + p.middle(c.expert_inner)) + p.middle(shared);
+  const int64_t counted =
+      2 * kFloat * c.hidden + 8 * (c.experts + c.hidden) + 2 * kFloat * (c.top_k * c.expert_inner + shared);
   const int64_t widest = std::max({int64_t{c.hidden}, shared, int64_t{c.expert_inner}, int64_t{c.experts} * 4});
   // Sums of a run of output panels stay in a second-level cache, unless one panel needs more.
   const int64_t sums = r.threads * std::max(kMiB, std::min(r.rows, 32 * kMiB / counted + 192) * 16 * kFloat);
@@ -69,9 +77,11 @@ int64_t hyper(const TextConfig& c, const ScratchRequest& r) {
 int64_t kda(const TextConfig& c, const ScratchRequest& r) {
   constexpr int64_t kChunk = 64, kHeadsATask = 8;
   const int64_t d = up(c.kda_dim, 16), heads = c.kda_heads, tile = d * d * kFloat;
-  const int64_t activated = kChunk * d * kFloat * (3 + 1 + 3), matrices = kChunk * d * kFloat * 7 + 2 * kChunk * kChunk * kFloat;
+  const int64_t activated = kChunk * d * kFloat * (3 + 1 + 3),
+                matrices = kChunk * d * kFloat * 7 + 2 * kChunk * kChunk * kFloat;
   const int64_t outputs = 3 * kChunk * d * kFloat, taps = c.conv_width * 3 * d * kFloat + 3 * kChunk * 8;
-  const int64_t worker = activated + matrices + outputs + taps + (std::min(heads, kHeadsATask) + 6) * tile + 64 * kChunk;
+  const int64_t worker =
+      activated + matrices + outputs + taps + (std::min(heads, kHeadsATask) + 6) * tile + 64 * kChunk;
   // Context-parallel: every rank's map of every head (A and B), twice the state.
   const int64_t maps = r.ranks > 1 ? heads * tile * (2 * (r.ranks + 1) + 2) : 0;
   return r.threads * worker + maps;
@@ -88,23 +98,31 @@ int64_t index_select(const TextConfig& c, const ScratchRequest& r) {
 
 int64_t sparse_mla(const TextConfig& c, const ScratchRequest& r) {
   constexpr int64_t kWaveFloats = 4 << 20, kExpandedFloats = 8 << 20, kPiece = 256, kQueryRows = 288, kWeightRows = 48;
-  const int64_t heads = c.heads >= 16 ? up(c.heads, 16) : int64_t{std::max(4u, std::bit_ceil(static_cast<unsigned>(c.heads)))}, latent = up(c.latent, 32), attended = std::min<int64_t>(r.context, c.index_top_k + c.kpool);
+  const int64_t heads = c.heads >= 16 ? up(c.heads, 16)
+                                      : int64_t{std::max(4u, std::bit_ceil(static_cast<unsigned>(c.heads)))},
+                latent = up(c.latent, 32), attended = std::min<int64_t>(r.context, c.index_top_k + c.kpool);
   const int64_t part = heads * latent + 2 * heads, wave = std::max<int64_t>(1, kWaveFloats / (2 * heads * latent));
-  const int64_t rows = std::min(r.rows, wave), split = std::min<int64_t>(r.rows, 4 * r.threads) * (attended / kPiece + 1);
+  const int64_t rows = std::min(r.rows, wave),
+                split = std::min<int64_t>(r.rows, 4 * r.threads) * (attended / kPiece + 1);
   const int64_t room = kPiece * heads + part + kWeightRows * (latent + std::max(c.qk, c.v)) + 4 * c.v;
   const int64_t absorbed = rows * heads * latent + std::max(rows, split) * part + r.threads * room;
   const int64_t head = up(attended, kPiece) * (c.qk + up(c.v, 32));
-  const int64_t expanded = std::min(c.heads * head, std::max(kExpandedFloats, head)) + r.threads * (kQueryRows * (c.qk + kPiece + up(c.v, 32) + 3) + 8 * latent);
+  const int64_t expanded = std::min(c.heads * head, std::max(kExpandedFloats, head)) +
+                           r.threads * (kQueryRows * (c.qk + kPiece + up(c.v, 32) + 3) + 8 * latent);
   return kFloat * (r.rows < 16 * r.sequences ? absorbed : std::max(absorbed, expanded));
 }
 
-int64_t sampling(const TextConfig& c, const ScratchRequest& r) { return r.threads * (int64_t{c.vocab} * 10 + (64 << 10)); }
+int64_t sampling(const TextConfig& c, const ScratchRequest& r) {
+  return r.threads * (int64_t{c.vocab} * 10 + (64 << 10));
+}
 
 }  // namespace
 
 int64_t scratch_bound(const TextConfig& c, const ScratchRequest& r) {
   constexpr int64_t kAlignment = kMiB / 4;  // of the many pieces
-  return std::max({products(c, r), feed_forward(c, r), hyper(c, r), kda(c, r), index_select(c, r), sparse_mla(c, r), sampling(c, r)}) + kAlignment;
+  return std::max({products(c, r), feed_forward(c, r), hyper(c, r), kda(c, r), index_select(c, r), sparse_mla(c, r),
+                   sampling(c, r)}) +
+         kAlignment;
 }
 
 }  // namespace lathe::glm5_next

@@ -31,11 +31,14 @@ uint64_t random_bits(uint64_t seed, int64_t i) { return mix(seed + static_cast<u
 // Sum of four even 16-bit numbers, brought to mean 0 and deviation 1: close to a Gaussian, but bounded, and exact on
 // every machine.
 float bell(uint64_t bits) {
-  const int sum = static_cast<int>(bits & 0xffff) + static_cast<int>(bits >> 16 & 0xffff) + static_cast<int>(bits >> 32 & 0xffff) + static_cast<int>(bits >> 48);
+  const int sum = static_cast<int>(bits & 0xffff) + static_cast<int>(bits >> 16 & 0xffff) +
+                  static_cast<int>(bits >> 32 & 0xffff) + static_cast<int>(bits >> 48);
   return static_cast<float>(sum - 2 * 65535) * (1 / 37837.227f);
 }
 
-float even(uint64_t bits) { return static_cast<float>(static_cast<int64_t>(bits >> 40) - (int64_t{1} << 23)) * (1.0f / (1 << 23)); }  // [-1, 1)
+float even(uint64_t bits) {
+  return static_cast<float>(static_cast<int64_t>(bits >> 40) - (int64_t{1} << 23)) * (1.0f / (1 << 23));
+}  // [-1, 1)
 
 class RandomTensor {
  public:
@@ -64,8 +67,10 @@ class RandomTensor {
       for (int64_t c = 0; c < width; ++c) {
         const int64_t at = (r - begin) * width + c;
         const float x = value(r * width + c) / scale.value(r / info_.block_out * scales + c / info_.block_in);
-        if (info_.dtype == DType::kI8) static_cast<int8_t*>(out)[at] = static_cast<int8_t>(std::lrintf(x));
-        else static_cast<e4m3*>(out)[at] = to_e4m3(x);
+        if (info_.dtype == DType::kI8)
+          static_cast<int8_t*>(out)[at] = static_cast<int8_t>(std::lrintf(x));
+        else
+          static_cast<e4m3*>(out)[at] = to_e4m3(x);
       }
   }
 
@@ -92,7 +97,9 @@ std::vector<TensorSource> random_tensors(const Config& config, WeightFormat form
         tensor.fill_scaled(begin, count, scale, out);
       };
     else
-      source.fill = [tensor, row = t.count() / t.shape[0]](int64_t begin, int64_t count, void* out) { tensor.fill(begin * row, count * row, out); };
+      source.fill = [tensor, row = t.count() / t.shape[0]](int64_t begin, int64_t count, void* out) {
+        tensor.fill(begin * row, count * row, out);
+      };
     sources.push_back(std::move(source));
   }
   return sources;
@@ -100,12 +107,14 @@ std::vector<TensorSource> random_tensors(const Config& config, WeightFormat form
 
 }  // namespace
 
-Status synthesise(const std::string& config_file, const std::string& dir, const SynthOptions& options, ThreadPool& pool) {
+Status synthesise(const std::string& config_file, const std::string& dir, const SynthOptions& options,
+                  ThreadPool& pool) {
   LATHE_ASSIGN(const std::string text, read_text_file(config_file, kMaxConfigBytes));
   LATHE_ASSIGN(const Config config, Config::parse(text, config_file));
   LATHE_ASSIGN(const WeightFormat format, read_weight_format(text, config_file));
   LATHE_ASSIGN(NewModelFolder folder, NewModelFolder::create(dir));
-  LATHE_RETURN_IF_ERROR(folder.write_tensors(random_tensors(config, format, options.seed), options.shard_bytes, pool, options.progress));
+  LATHE_RETURN_IF_ERROR(
+      folder.write_tensors(random_tensors(config, format, options.seed), options.shard_bytes, pool, options.progress));
   return folder.finish(text);
 }
 
@@ -132,7 +141,8 @@ Result<Checkpoint> synthesise_in_memory(const Config& config, WeightFormat forma
     const TensorSource& s = sources[i];
     spans[s.name] = {memory + offset[i], s.dtype, s.shape, s.bytes()};
     const int64_t step = std::max(kPieceBytes * s.rows() / std::max(s.bytes(), int64_t{1}), int64_t{1});
-    for (int64_t row = 0; row < s.rows(); row += step) pieces.push_back({static_cast<int>(i), row, std::min(step, s.rows() - row)});
+    for (int64_t row = 0; row < s.rows(); row += step)
+      pieces.push_back({static_cast<int>(i), row, std::min(step, s.rows() - row)});
   }
   pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t task, int) {
     const auto& [source, begin, count] = pieces[task];

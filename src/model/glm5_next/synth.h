@@ -7,9 +7,9 @@
 #include "model/glm5_next/tensor_list.h"
 #include "model/new_model_folder.h"
 
-// Random checkpoints of any size: the shapes of a model that can't be had or is too large to ship, with values that keep
-// its arithmetic honest (see InitialValue). A value depends on the seed, its tensor's name and its place alone: the same
-// seed gives the same bytes for any number of threads and any size of shards.
+// Random checkpoints of any size: the shapes of a model that can't be had or is too large to ship, with values that
+// keep its arithmetic honest (see InitialValue). A value depends on the seed, its tensor's name and its place alone:
+// the same seed gives the same bytes for any number of threads and any size of shards.
 namespace lathe::glm5_next {
 
 struct SynthOptions {
@@ -20,7 +20,8 @@ struct SynthOptions {
 
 // Writes `dir` from a config.json, which is copied; its dtype and quantization_config say how tensors are stored. Text
 // tower, MTP block and vision tower, as announced there; no tokenizer. A few megabytes a thread are held.
-Status synthesise(const std::string& config_file, const std::string& dir, const SynthOptions& options, ThreadPool& pool);
+Status synthesise(const std::string& config_file, const std::string& dir, const SynthOptions& options,
+                  ThreadPool& pool);
 
 // The same tensors in anonymous memory, which goes with the checkpoint: for measuring a model without writing it.
 //   LATHE_ASSIGN(const Config config, Config::parse(text, file));

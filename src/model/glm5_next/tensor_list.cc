@@ -33,9 +33,15 @@ class Lister {
   }
 
  private:
-  TensorInfo& values(const std::string& name, TensorPart part, DType dtype, std::vector<int64_t> shape, InitialValue initial) {
+  TensorInfo& values(const std::string& name, TensorPart part, DType dtype, std::vector<int64_t> shape,
+                     InitialValue initial) {
     if (layer_ == static_cast<int>(c_.layers.size())) part = TensorPart::kMtp;
-    return list_.emplace_back(TensorInfo{.name = place_ + name, .shape = std::move(shape), .dtype = dtype, .part = part, .layer = layer_, .initial = initial});
+    return list_.emplace_back(TensorInfo{.name = place_ + name,
+                                         .shape = std::move(shape),
+                                         .dtype = dtype,
+                                         .part = part,
+                                         .layer = layer_,
+                                         .initial = initial});
   }
   void norm(const std::string& name, TensorPart part, int64_t width) {
     values(name, part, c_.dtype, {width}, {InitialValue::kBell, 1, 0.1f});
@@ -114,7 +120,8 @@ class Lister {
     bias(i + "k_norm.bias", TensorPart::kIndexer, d);
     matrix(i + "weights_proj.weight", TensorPart::kIndexer, c_.index_heads, h);
     matrix(i + "index_kpool_compress_gate", TensorPart::kIndexer, d, h);
-    values(i + "index_kpool_compress_ape", TensorPart::kIndexer, DType::kF32, {c_.kpool, d}, {InitialValue::kBell, 0, 0.5f});
+    values(i + "index_kpool_compress_ape", TensorPart::kIndexer, DType::kF32, {c_.kpool, d},
+           {InitialValue::kBell, 0, 0.5f});
   }
 
   void mlp(const std::string& p, TensorPart part, int64_t inner) {
@@ -125,9 +132,12 @@ class Lister {
 
   void moe() {
     matrix("mlp.gate.weight", TensorPart::kRouter, c_.experts, c_.hidden);
-    values("mlp.gate.e_score_correction_bias", TensorPart::kRouter, DType::kF32, {c_.experts}, {InitialValue::kBell, 0, 0.01f});
-    for (int e = 0; e < c_.experts; ++e) mlp("mlp.experts." + std::to_string(e) + ".", TensorPart::kExperts, c_.expert_inner);
-    if (c_.shared_experts) mlp("mlp.shared_experts.", TensorPart::kShared, int64_t{c_.expert_inner} * c_.shared_experts);
+    values("mlp.gate.e_score_correction_bias", TensorPart::kRouter, DType::kF32, {c_.experts},
+           {InitialValue::kBell, 0, 0.01f});
+    for (int e = 0; e < c_.experts; ++e)
+      mlp("mlp.experts." + std::to_string(e) + ".", TensorPart::kExperts, c_.expert_inner);
+    if (c_.shared_experts)
+      mlp("mlp.shared_experts.", TensorPart::kShared, int64_t{c_.expert_inner} * c_.shared_experts);
   }
 
   void layer(int i) {
@@ -137,10 +147,14 @@ class Lister {
     norm("post_attention_layernorm.weight", TensorPart::kNorms, c_.hidden);
     hyper("attn");
     hyper("ffn");
-    if (c_.layers[i].mixer == MixerKind::kKda) kda();
-    else sparse(c_.layers[i].shared_index);
-    if (c_.layers[i].moe) moe();
-    else mlp("mlp.", TensorPart::kDense, c_.dense_inner);
+    if (c_.layers[i].mixer == MixerKind::kKda)
+      kda();
+    else
+      sparse(c_.layers[i].shared_index);
+    if (c_.layers[i].moe)
+      moe();
+    else
+      mlp("mlp.", TensorPart::kDense, c_.dense_inner);
   }
 
   void mtp(int i) {
@@ -149,7 +163,8 @@ class Lister {
     const int64_t h = c_.hidden;
     for (const char* name : {"enorm.weight", "hnorm.weight"}) norm(name, TensorPart::kMtp, h);
     matrix("eh_proj.weight", TensorPart::kMtp, h, 2 * h);
-    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"}) norm(name, TensorPart::kMtp, h);
+    for (const char* name : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+      norm(name, TensorPart::kMtp, h);
     sparse(false);
     moe();
     norm("shared_head.norm.weight", TensorPart::kMtp, h);
@@ -210,17 +225,22 @@ int64_t TensorInfo::count() const {
 
 const char* weight_format_name(WeightFormat format) {
   switch (format) {
-    case WeightFormat::kPlain: return "plain";
-    case WeightFormat::kBlockFp8: return "fp8";
-    case WeightFormat::kRowInt8: return "w8a8-int8";
-    case WeightFormat::kRowFp8: return "w8a8-fp8";
+    case WeightFormat::kPlain:
+      return "plain";
+    case WeightFormat::kBlockFp8:
+      return "fp8";
+    case WeightFormat::kRowInt8:
+      return "w8a8-int8";
+    case WeightFormat::kRowFp8:
+      return "w8a8-fp8";
   }
   return "?";
 }
 
 const char* tensor_part_name(TensorPart part) {
-  constexpr const char* kNames[kTensorParts] = {"embedding", "lm_head", "kda", "mla", "indexer", "hyper_connections", "norms",
-                                                "dense_mlp", "router", "shared_experts", "routed_experts", "mtp", "vision"};
+  constexpr const char* kNames[kTensorParts] = {"embedding",         "lm_head", "kda",       "mla",    "indexer",
+                                                "hyper_connections", "norms",   "dense_mlp", "router", "shared_experts",
+                                                "routed_experts",    "mtp",     "vision"};
   return kNames[static_cast<int>(part)];
 }
 
@@ -243,8 +263,11 @@ Result<WeightFormat> read_weight_format(const std::string& config_text, const st
   LATHE_RETURN_IF_ERROR(q.status());
   if (method == "compressed-tensors" && format == "int-quantized") return WeightFormat::kRowInt8;
   if (method == "compressed-tensors" && format == "float-quantized") return WeightFormat::kRowFp8;
-  return invalid("{}: quantization_config: method '{}' with format '{}' is not supported; expected fp8, or compressed-tensors with "
-                 "int-quantized or float-quantized", file, method, format);
+  return invalid(
+      "{}: quantization_config: method '{}' with format '{}' is not supported; expected fp8, or compressed-tensors "
+      "with "
+      "int-quantized or float-quantized",
+      file, method, format);
 }
 
 std::vector<TensorInfo> list_tensors(const Config& config, WeightFormat format) { return Lister(config, format).run(); }
@@ -253,8 +276,10 @@ int64_t active_parameters(const Config& config, const std::vector<TensorInfo>& t
   int64_t active = 0, experts = 0;
   for (const TensorInfo& t : tensors) {
     if (t.scale || t.part == TensorPart::kMtp || t.part == TensorPart::kVision) continue;
-    if (t.part == TensorPart::kExperts) experts += t.count();
-    else if (t.part != TensorPart::kEmbedding || config.text.tied_embeddings) active += t.count();
+    if (t.part == TensorPart::kExperts)
+      experts += t.count();
+    else if (t.part != TensorPart::kEmbedding || config.text.tied_embeddings)
+      active += t.count();
   }
   return active + experts / config.text.experts * config.text.top_k;
 }

@@ -23,7 +23,21 @@ const char* weight_format_name(WeightFormat format);
 Result<WeightFormat> read_weight_format(const std::string& config_text, const std::string& file);
 
 // Sizes are told by these parts, as in model.md 12.4.
-enum class TensorPart { kEmbedding, kLmHead, kKda, kMla, kIndexer, kHyper, kNorms, kDense, kRouter, kShared, kExperts, kMtp, kVision };
+enum class TensorPart {
+  kEmbedding,
+  kLmHead,
+  kKda,
+  kMla,
+  kIndexer,
+  kHyper,
+  kNorms,
+  kDense,
+  kRouter,
+  kShared,
+  kExperts,
+  kMtp,
+  kVision
+};
 inline constexpr int kTensorParts = 13;
 const char* tensor_part_name(TensorPart part);
 
@@ -32,29 +46,30 @@ struct InitialValue {
   enum Kind {
     kBell,       // middle + spread · (bell-shaped, deviation 1, never beyond ±kBellEnd)
     kEven,       // evenly spread over middle ± spread
-    kNearlyOne,  // as kBell, plus 2 on the diagonal of a hyper-connection's mixing part: streams mostly keep to themselves
+    kNearlyOne,  // as kBell, plus 2 on the diagonal of a hyper-connection's mixing part: streams mostly keep to
+                 // themselves
   } kind = kBell;
   float middle = 0, spread = 1;
   static constexpr float kBellEnd = 3.4642f;
 };
 
 struct TensorInfo {
-  std::string name;             // as on disk
+  std::string name;  // as on disk
   std::vector<int64_t> shape;
   DType dtype = DType::kBF16;
   TensorPart part = TensorPart::kNorms;
-  int layer = -1;               // the MTP block's is the number of layers; -1: in none
-  InitialValue initial;         // of the values, also where they are stored with scales
-  bool wide = false;            // a matrix of which 8-bit forms exist, plain format or not
-  bool scale = false;           // belongs to the tensor before it in the list; not a parameter
+  int layer = -1;                   // the MTP block's is the number of layers; -1: in none
+  InitialValue initial;             // of the values, also where they are stored with scales
+  bool wide = false;                // a matrix of which 8-bit forms exist, plain format or not
+  bool scale = false;               // belongs to the tensor before it in the list; not a parameter
   int block_out = 0, block_in = 0;  // with scales: what one of them covers
 
   int64_t count() const;
   int64_t bytes() const { return count() * dtype_bytes(dtype); }
 };
 
-// In the order of the model: embedding, layers, MTP block, norm, head, vision tower; scales right after what they scale.
-// kBlockFp8 takes the wide matrices of the released FP8 column (12.3: KDA stays), the W8A8 formats all of them.
+// In the order of the model: embedding, layers, MTP block, norm, head, vision tower; scales right after what they
+// scale. kBlockFp8 takes the wide matrices of the released FP8 column (12.3: KDA stays), the W8A8 formats all of them.
 std::vector<TensorInfo> list_tensors(const Config& config, WeightFormat format);
 
 // Parameters that one token's text passes use: top_k routed experts, no MTP, no vision, of the embedding no row.

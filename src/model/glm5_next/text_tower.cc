@@ -72,26 +72,52 @@ class ForwardPass {
   }
 
   Status embed(const Rows& out, int copies) {
-    return embedding(op_, {.token = step_.batch.token, .feature = step_.batch.feature, .table = w_.embedding, .features = step_.features, .out = out, .copies = copies});
+    return embedding(op_, {.token = step_.batch.token,
+                           .feature = step_.batch.feature,
+                           .table = w_.embedding,
+                           .features = step_.features,
+                           .out = out,
+                           .copies = copies});
   }
 
   // Ends the sub-layer that wrote y_ (unless none has run yet) and begins the one at `site`: streams_ -> streams_, u_.
   Status boundary(const SiteWeights& site, bool first) {
-    return hc_boundary(op_, {.streams = streams_, .y = first ? Rows{} : y_, .post = first ? Array<const float>{} : post_,
-                             .comb = first ? Array<const float>{} : comb_, .fn = site.fn, .base = site.base, .scale = site.scale,
-                             .norm_weight = site.norm, .streams_out = streams_, .post_out = post_, .comb_out = comb_, .u = u_,
-                             .copies = c_.hc_copies, .sinkhorn_iters = c_.hc_iters, .hc_eps = c_.hc_eps, .norm_eps = c_.rms_eps});
+    return hc_boundary(op_, {.streams = streams_,
+                             .y = first ? Rows{} : y_,
+                             .post = first ? Array<const float>{} : post_,
+                             .comb = first ? Array<const float>{} : comb_,
+                             .fn = site.fn,
+                             .base = site.base,
+                             .scale = site.scale,
+                             .norm_weight = site.norm,
+                             .streams_out = streams_,
+                             .post_out = post_,
+                             .comb_out = comb_,
+                             .u = u_,
+                             .copies = c_.hc_copies,
+                             .sinkhorn_iters = c_.hc_iters,
+                             .hc_eps = c_.hc_eps,
+                             .norm_eps = c_.rms_eps});
   }
 
   // Ends the last sub-layer: streams to `out`, the normed mean to `h`.
   Status leave(const Rows& out, const Rows& h) {
-    return hc_head(op_, {.streams = streams_, .y = y_, .post = post_, .comb = comb_, .norm_weight = w_.final_norm, .streams_out = out, .h = h,
-                         .copies = c_.hc_copies, .norm_eps = c_.rms_eps});
+    return hc_head(op_, {.streams = streams_,
+                         .y = y_,
+                         .post = post_,
+                         .comb = comb_,
+                         .norm_weight = w_.final_norm,
+                         .streams_out = out,
+                         .h = h,
+                         .copies = c_.hc_copies,
+                         .norm_eps = c_.rms_eps});
   }
 
   void count_layer(int l) {
-    if (c_.layers[l].mixer == MixerKind::kKda) ++kda_layer_;
-    else ++sparse_layer_;
+    if (c_.layers[l].mixer == MixerKind::kKda)
+      ++kda_layer_;
+    else
+      ++sparse_layer_;
   }
 
   Status layer(int l, bool first) {
@@ -99,8 +125,10 @@ class ForwardPass {
     op_.address.layer = l;
     LATHE_RETURN_IF_ERROR(boundary(w.attention_site, first));
     if (!first && step_.observer) step_.observer->streams(l - 1, streams_);
-    if (w.kda) LATHE_RETURN_IF_ERROR(kda_mixer(step_, op_, *w.kda, tower_.partition_, kda_layer_, u_, y_));
-    else LATHE_RETURN_IF_ERROR(sparse_mixer(step_, op_, c_, *w.sparse, sparse_layer_, u_, selection_, y_));
+    if (w.kda)
+      LATHE_RETURN_IF_ERROR(kda_mixer(step_, op_, *w.kda, tower_.partition_, kda_layer_, u_, y_));
+    else
+      LATHE_RETURN_IF_ERROR(sparse_mixer(step_, op_, c_, *w.sparse, sparse_layer_, u_, selection_, y_));
     if (step_.observer) step_.observer->layer_done(l);
     count_layer(l);
     LATHE_RETURN_IF_ERROR(boundary(w.feed_forward_site, false));
@@ -164,7 +192,7 @@ Status TextTower::fold(OpContext op, SequenceMemory& memory, const std::vector<S
   if (slots.empty()) return Status::ok();
   const int64_t count = static_cast<int64_t>(slots.size());
   LATHE_ASSIGN(DeviceBuffer block, DeviceBuffer::allocate(*op.device, (count + count + 1 + count) * 4));
-  std::vector<int32_t> values = slots;                   // slot | start: no rows | past: unused
+  std::vector<int32_t> values = slots;  // slot | start: no rows | past: unused
   values.resize(3 * count + 1, 0);
   op.device->to_device(block.as(), values.data(), static_cast<int64_t>(values.size()) * 4);
   const int32_t* p = block.as<int32_t>();
@@ -173,12 +201,22 @@ Status TextTower::fold(OpContext op, SequenceMemory& memory, const std::vector<S
   for (const LayerWeights& w : weights_.layers) {
     if (!w.kda) continue;
     const KdaLayer& layer = w.kda->layer;
-    auto no_rows = [&](int64_t width) { return Rows{.data = nullptr, .dtype = dtype_, .rows = 0, .width = width, .stride = width}; };
+    auto no_rows = [&](int64_t width) {
+      return Rows{.data = nullptr, .dtype = dtype_, .rows = 0, .width = width, .stride = width};
+    };
     const int64_t k_width = int64_t{layer.heads} * layer.k, v_width = int64_t{layer.heads} * layer.v;
-    KdaReplayArgs args{.in = {no_rows(layer.channels()), no_rows(k_width), no_rows(layer.heads), no_rows(v_width)}, .layer = layer, .runs = {{p + count, count + 1}, {p + 2 * count + 1, count}}, .slot = {p, count},
-                       .cursor = cursor, .memory = memory.kda(kda_layer), .ring_key = memory.replay_keys(kda_layer),
-                       .ring_d = memory.replay_d(kda_layer), .ring_gate = memory.replay_gates(kda_layer),
-                       .length = memory.shape().replay_length, .flush = true, .y = no_rows(v_width)};
+    KdaReplayArgs args{.in = {no_rows(layer.channels()), no_rows(k_width), no_rows(layer.heads), no_rows(v_width)},
+                       .layer = layer,
+                       .runs = {{p + count, count + 1}, {p + 2 * count + 1, count}},
+                       .slot = {p, count},
+                       .cursor = cursor,
+                       .memory = memory.kda(kda_layer),
+                       .ring_key = memory.replay_keys(kda_layer),
+                       .ring_d = memory.replay_d(kda_layer),
+                       .ring_gate = memory.replay_gates(kda_layer),
+                       .length = memory.shape().replay_length,
+                       .flush = true,
+                       .y = no_rows(v_width)};
     LATHE_RETURN_IF_ERROR(kda_replay(op, args));
     ++kda_layer;
   }
@@ -195,12 +233,15 @@ MemoryShape TextTower::memory_shape(int replay_length, int max_draft) const {
   s.latent = config_.latent;
   s.index_dim = config_.index_dim;
   for (const LayerConfig& l : config_.layers) {
-    if (l.mixer == MixerKind::kSparse) s.has_index.push_back(!l.shared_index);
-    else ++s.kda_layers;
+    if (l.mixer == MixerKind::kSparse)
+      s.has_index.push_back(!l.shared_index);
+    else
+      ++s.kda_layers;
   }
   s.mtp = weights_.mtp.has_value();
   if (s.mtp) s.has_index.push_back(true), s.hidden = config_.hidden;
-  s.kda_heads = static_cast<int>(partition_.is(Parallel::kTensor) ? partition_.share(config_.kda_heads).count : config_.kda_heads);
+  s.kda_heads = static_cast<int>(partition_.is(Parallel::kTensor) ? partition_.share(config_.kda_heads).count
+                                                                  : config_.kda_heads);
   s.kda_k = s.kda_v = config_.kda_dim;
   s.conv_width = config_.conv_width;
   s.replay_length = replay_length;
@@ -213,7 +254,10 @@ int64_t TextTower::activation_bytes(int64_t rows, int64_t logit_rows) const {
   const int64_t b = dtype_bytes(dtype_), s = c.hc_copies;
   const int64_t held = (s + 5) * c.hidden * b + (s + s * s) * 4 + (c.index_top_k + c.kpool) * 4;
   const int64_t kda = (int64_t{c.kda_heads} * c.kda_dim * 6 + c.kda_heads + 2 * c.kda_dim) * b + c.hidden * 4;
-  const int64_t sparse = (c.q_rank + 2 * c.latent + int64_t{c.heads} * (c.qk + c.v) + 4 * c.index_dim + int64_t{c.index_heads} * c.index_dim) * b + c.index_heads * 4;
+  const int64_t sparse = (c.q_rank + 2 * c.latent + int64_t{c.heads} * (c.qk + c.v) + 4 * c.index_dim +
+                          int64_t{c.index_heads} * c.index_dim) *
+                             b +
+                         c.index_heads * 4;
   const int64_t per_row = held + std::max(kda, sparse) + c.top_k * 8;
   constexpr int64_t kAlignmentSlack = 64 * 64;
   return rows * per_row + logit_rows * c.vocab * 8 + kAlignmentSlack;

@@ -16,9 +16,12 @@ class TextLoader {
     load_.enter("", "");
     w.embedding = load_.matrix("model.language_model.embed_tokens.weight", c_.vocab, c_.hidden);
     w.final_norm = load_.vector("model.language_model.norm.weight", c_.hidden);
-    w.lm_head = load_.matrix(c_.tied_embeddings && !load_.has("lm_head.weight") ? "model.language_model.embed_tokens.weight" : "lm_head.weight",
-                             c_.vocab, c_.hidden);
-    for (size_t i = 0; i < c_.layers.size() && load_.status().is_ok(); ++i) w.layers.push_back(layer(static_cast<int>(i)));
+    w.lm_head =
+        load_.matrix(c_.tied_embeddings && !load_.has("lm_head.weight") ? "model.language_model.embed_tokens.weight"
+                                                                        : "lm_head.weight",
+                     c_.vocab, c_.hidden);
+    for (size_t i = 0; i < c_.layers.size() && load_.status().is_ok(); ++i)
+      w.layers.push_back(layer(static_cast<int>(i)));
     // transformers drops the block when it saves, but keeps the field that announces it.
     load_.enter(fmt::format("{}{}.", kLayers, c_.layers.size()), "sparse");
     if (c_.mtp_layers && load_.has("eh_proj.weight")) w.mtp = mtp();
@@ -37,14 +40,15 @@ class TextLoader {
       const std::string disk = fmt::format("hc_{}_{}", name, part), module = fmt::format("{}_hc.{}", name, part);
       return load_.has(disk) || !load_.has(module) ? disk : module;
     };
-    return {load_.matrix(tensor("fn"), n, int64_t{s} * c_.hidden), load_.vector(tensor("base"), n), load_.vector(tensor("scale"), 3),
-            load_.vector(norm, c_.hidden)};
+    return {load_.matrix(tensor("fn"), n, int64_t{s} * c_.hidden), load_.vector(tensor("base"), n),
+            load_.vector(tensor("scale"), 3), load_.vector(norm, c_.hidden)};
   }
 
   Array<const float> conv_weight() {
     const int64_t d = c_.kda_dim, count = c_.kda_heads * d * c_.conv_width;
     if (!load_.has("self_attn.conv1d.weight") || load_.has("self_attn.q_conv1d.weight"))
-      return load_.vectors({"self_attn.q_conv1d.weight", "self_attn.k_conv1d.weight", "self_attn.v_conv1d.weight"}, count, d * c_.conv_width);
+      return load_.vectors({"self_attn.q_conv1d.weight", "self_attn.k_conv1d.weight", "self_attn.v_conv1d.weight"},
+                           count, d * c_.conv_width);
     return load_.fused_vector("self_attn.conv1d.weight", "self_attn.q_conv1d.weight", 3, count, d * c_.conv_width);
   }
 
@@ -81,9 +85,13 @@ class TextLoader {
     const std::string p = "self_attn.indexer.";
     const int64_t d = c_.index_dim, h = c_.hidden;
     // Like other parameters that aren't a module's weight, these two carry no suffix.
-    return {load_.matrix(p + "wq_b.weight", c_.index_heads * d, c_.q_rank), load_.matrix(p + "wk.weight", d, h),
-            load_.matrix(p + "index_kpool_compress_gate", d, h), load_.matrix(p + "weights_proj.weight", c_.index_heads, h),
-            load_.vector(p + "k_norm.weight", d), load_.vector(p + "k_norm.bias", d), load_.vector(p + "index_kpool_compress_ape", c_.kpool * d)};
+    return {load_.matrix(p + "wq_b.weight", c_.index_heads * d, c_.q_rank),
+            load_.matrix(p + "wk.weight", d, h),
+            load_.matrix(p + "index_kpool_compress_gate", d, h),
+            load_.matrix(p + "weights_proj.weight", c_.index_heads, h),
+            load_.vector(p + "k_norm.weight", d),
+            load_.vector(p + "k_norm.bias", d),
+            load_.vector(p + "index_kpool_compress_ape", c_.kpool * d)};
   }
 
   SparseWeights sparse(bool shared_index) {
@@ -121,7 +129,8 @@ class TextLoader {
     FeedForwardWeights w;
     w.router = load_.matrix("mlp.gate.weight", c_.experts, c_.hidden);
     w.bias = load_.vector("mlp.gate.e_score_correction_bias", c_.experts);
-    const Partition::Range mine = partition_.kind == Parallel::kExpert ? partition_.share(c_.experts) : Partition::Range{0, c_.experts};
+    const Partition::Range mine =
+        partition_.kind == Parallel::kExpert ? partition_.share(c_.experts) : Partition::Range{0, c_.experts};
     w.first_expert = static_cast<int>(mine.begin);
     const bool stacked = load_.has("mlp.experts.gate_up_proj");
     for (int64_t e = mine.begin; e < mine.begin + mine.count && load_.status().is_ok(); ++e)
@@ -142,8 +151,10 @@ class TextLoader {
     LayerWeights w;
     w.attention_site = site("attn", "input_layernorm.weight");
     w.feed_forward_site = site("ffn", "post_attention_layernorm.weight");
-    if (kind.mixer == MixerKind::kKda) w.kda = kda();
-    else w.sparse = sparse(kind.shared_index);
+    if (kind.mixer == MixerKind::kKda)
+      w.kda = kda();
+    else
+      w.sparse = sparse(kind.shared_index);
     w.feed_forward = kind.moe ? moe() : dense();
     return w;
   }
@@ -168,7 +179,8 @@ class TextLoader {
 
 }  // namespace
 
-Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device, const Partition& partition) {
+Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device,
+                                      const Partition& partition) {
   if (partition.is(Parallel::kTensor) && partition.size > config.kda_heads)
     return invalid("--cut tp={}: the model has {} KDA heads", partition.size, config.kda_heads);
   if (partition.is(Parallel::kExpert) && partition.size > config.experts)

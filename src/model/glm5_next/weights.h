@@ -65,10 +65,11 @@ struct TextWeights {
   std::vector<LayerWeights> layers;
   std::optional<MtpWeights> mtp;
 
-  std::vector<DeviceBuffer> buffers;           // what the views point into, besides the mapped files
+  std::vector<DeviceBuffer> buffers;  // what the views point into, besides the mapped files
   int64_t mapped_bytes = 0, device_bytes = 0;
 };
 
-Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device, const Partition& partition);
+Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device,
+                                      const Partition& partition);
 
 }  // namespace lathe::glm5_next

@@ -10,9 +10,11 @@ namespace {
 
 Status check(const AddArgs& args) {
   for (const Rows* r : {&args.a, &args.b, &args.y}) {
-    if (r->dtype != DType::kF32 && r->dtype != DType::kBF16) return invalid("rows must be f32 or bf16, not {}", dtype_name(r->dtype));
+    if (r->dtype != DType::kF32 && r->dtype != DType::kBF16)
+      return invalid("rows must be f32 or bf16, not {}", dtype_name(r->dtype));
     if (r->rows != args.y.rows || r->width != args.y.width)
-      return invalid("a, b and y must have one shape; got [{}, {}] and [{}, {}]", r->rows, r->width, args.y.rows, args.y.width);
+      return invalid("a, b and y must have one shape; got [{}, {}] and [{}, {}]", r->rows, r->width, args.y.rows,
+                     args.y.width);
   }
   return Status::ok();
 }

@@ -39,8 +39,10 @@ class Boundary {
     const int64_t blocks = (rows_ + kBlockRows - 1) / kBlockRows;
     fn_ = a_.fn;
     if (fn_.dtype == DType::kBF16 && rows_ >= kBlockRows) widen_fn();
-    if (blocks >= 2 * ctx_.pool->threads()) run_blocks(blocks);
-    else run_pieces(blocks);
+    if (blocks >= 2 * ctx_.pool->threads())
+      run_blocks(blocks);
+    else
+      run_pieces(blocks);
     return Status::ok();
   }
 
@@ -64,7 +66,9 @@ class Boundary {
       float* mine = sums + worker * kBlockRows * sums_;
       auto piece = [&](int64_t p) { return Floats{floats + worker * size + p * kPieceChannels, step}; };
       for (int64_t row = first; row < end; ++row)  // whole rows: memory is read in order
-        for (int64_t p = 0; p < pieces_; ++p) mix_piece(row, p, piece(p).data + (row - first) * a_.copies * step, step, mine + (row - first) * sums_, p > 0);
+        for (int64_t p = 0; p < pieces_; ++p)
+          mix_piece(row, p, piece(p).data + (row - first) * a_.copies * step, step, mine + (row - first) * sums_,
+                    p > 0);
       for (int64_t p = 0; p < pieces_; ++p) map_piece(static_cast<int>(end - first), p, piece(p), mine, sums_, p > 0);
       finish(first, end, mine, sums_, room + worker * padded_);
     });
@@ -73,7 +77,8 @@ class Boundary {
   // Few rows: their pieces are tasks, so that all threads share the reading of fn.
   void run_pieces(int64_t blocks) {
     const int64_t threads = ctx_.pool->threads();
-    const int64_t step = std::min(padded_, kPieceChannels), size = kBlockRows * a_.copies * step, stride = pieces_ * sums_;
+    const int64_t step = std::min(padded_, kPieceChannels), size = kBlockRows * a_.copies * step,
+                  stride = pieces_ * sums_;
     float* floats = ctx_.scratch->take<float>(threads * size);
     float* sums = ctx_.scratch->take<float>(rows_ * stride);
     float* room = ctx_.scratch->take<float>(threads * padded_);
@@ -104,7 +109,8 @@ class Boundary {
   }
 
   void add(const float* from, float* to) const {
-    for (int64_t i = 0; i < sums_; i += Lanes::kCount) Lanes::store(to + i, Lanes::load(to + i) + Lanes::load(from + i));
+    for (int64_t i = 0; i < sums_; i += Lanes::kCount)
+      Lanes::store(to + i, Lanes::load(to + i) + Lanes::load(from + i));
   }
 
   int64_t begin_of(int64_t p) const { return p * kPieceChannels; }
@@ -115,29 +121,35 @@ class Boundary {
   void mix_piece(int64_t row, int64_t p, float* floats, int64_t step, float* sums, bool more) const {
     const float *post = nullptr, *comb = nullptr;
     if (!a_.y.empty()) post = a_.post.data + row * a_.copies, comb = a_.comb.data + row * a_.copies * a_.copies;
-    const Lanes::V sum = mix_row(a_.copies, a_.streams, a_.y, a_.streams_out, row, begin_of(p), end_of(p), post, comb, floats, step);
+    const Lanes::V sum =
+        mix_row(a_.copies, a_.streams, a_.y, a_.streams_out, row, begin_of(p), end_of(p), post, comb, floats, step);
     float* square = sums + outputs_ * Lanes::kCount;
     Lanes::store(square, more ? Lanes::load(square) + sum : sum);
   }
 
   // The mapping's lane sums over piece p of a block of rows, `stride` from row to row.
   void map_piece(int rows, int64_t p, Floats x, float* sums, int64_t stride, bool more) const {
-    if (fn_.dtype == DType::kBF16) map_rows<bf16>(rows, begin_of(p), end_of(p), x, sums, stride, more);
-    else map_rows<float>(rows, begin_of(p), end_of(p), x, sums, stride, more);
+    if (fn_.dtype == DType::kBF16)
+      map_rows<bf16>(rows, begin_of(p), end_of(p), x, sums, stride, more);
+    else
+      map_rows<float>(rows, begin_of(p), end_of(p), x, sums, stride, more);
   }
 
   template <class F>
   void map_rows(int rows, int64_t begin, int64_t stop, Floats x, float* sums, int64_t stride, bool more) const {
     int o = 0;
-    for (; o + kTileOutputs <= outputs_; o += kTileOutputs) map_outputs<F, kTileOutputs>(o, rows, begin, stop, x, sums, stride, more);
+    for (; o + kTileOutputs <= outputs_; o += kTileOutputs)
+      map_outputs<F, kTileOutputs>(o, rows, begin, stop, x, sums, stride, more);
     for (; o < outputs_; ++o) map_outputs<F, 1>(o, rows, begin, stop, x, sums, stride, more);
   }
 
   template <class F, int kOutputs>
-  void map_outputs(int o, int rows, int64_t begin, int64_t stop, Floats x, float* sums, int64_t stride, bool more) const {
+  void map_outputs(int o, int rows, int64_t begin, int64_t stop, Floats x, float* sums, int64_t stride,
+                   bool more) const {
     int r = 0;
     auto tile = [&]<int kRows>() {
-      map_tile<F, kRows, kOutputs>(o, begin, stop, {x.data + r * a_.copies * x.step, x.step}, sums + r * stride, stride, more);
+      map_tile<F, kRows, kOutputs>(o, begin, stop, {x.data + r * a_.copies * x.step, x.step}, sums + r * stride, stride,
+                                   more);
       r += kRows;
     };
     while (r + kTileRows <= rows) tile.template operator()<kTileRows>();
@@ -184,12 +196,15 @@ class Boundary {
   void finish(int64_t first, int64_t end, const float* sums, int64_t stride, float* room) const {
     constexpr int kCount = Lanes::kCount, kMost = 2 * kMaxCopies + kMaxCopies * kMaxCopies;
     const int S = a_.copies;
-    float m[kMost * kCount], pre[kMaxCopies * kCount], post[kMaxCopies * kCount], comb[kMaxCopies * kMaxCopies * kCount];
+    float m[kMost * kCount], pre[kMaxCopies * kCount], post[kMaxCopies * kCount],
+        comb[kMaxCopies * kMaxCopies * kCount];
     for (int64_t group = first; group < end; group += kCount) {
       const int lanes = static_cast<int>(std::min<int64_t>(kCount, end - group));
       for (int lane = 0; lane < kCount; ++lane) {
         const float* row = sums + (group - first + (lane < lanes ? lane : 0)) * stride;
-        const float r = 1 / std::sqrt(Lanes::sum(Lanes::load(row + outputs_ * kCount)) / static_cast<float>(S * hidden_) + a_.norm_eps);
+        const float r =
+            1 /
+            std::sqrt(Lanes::sum(Lanes::load(row + outputs_ * kCount)) / static_cast<float>(S * hidden_) + a_.norm_eps);
         for (int o = 0; o < outputs_; ++o) m[o * kCount + lane] = Lanes::sum(Lanes::load(row + o * kCount)) * r;
       }
       Coefficients c;
@@ -199,7 +214,8 @@ class Boundary {
       for (int lane = 0; lane < lanes; ++lane) {
         const int64_t row = group + lane;
         float share[kMaxCopies];
-        for (int s = 0; s < S; ++s) share[s] = pre[s * kCount + lane], a_.post_out[row * S + s] = post[s * kCount + lane];
+        for (int s = 0; s < S; ++s)
+          share[s] = pre[s * kCount + lane], a_.post_out[row * S + s] = post[s * kCount + lane];
         for (int i = 0; i < S * S; ++i) a_.comb_out[row * S * S + i] = comb[i * kCount + lane];
         collapse_row(S, a_.streams_out, share, a_.norm_weight.data, a_.norm_eps, room, a_.u, row);
       }

@@ -45,9 +45,12 @@ void sinkhorn(Lanes::V* m, int copies, int iterations, float eps) {
 }
 
 // m: [2S + S²][kCount], logits of a row in its lane, before scale and base.
-inline void coefficients(const float* m, int copies, const float* scale, const float* base, int iterations, float eps, Coefficients& c) {
+inline void coefficients(const float* m, int copies, const float* scale, const float* base, int iterations, float eps,
+                         Coefficients& c) {
   using V = Lanes::V;
-  auto logit = [&](int i, int kind) { return Lanes::fma(Lanes::load(m + i * Lanes::kCount), Lanes::set(scale[kind]), Lanes::set(base[i])); };
+  auto logit = [&](int i, int kind) {
+    return Lanes::fma(Lanes::load(m + i * Lanes::kCount), Lanes::set(scale[kind]), Lanes::set(base[i]));
+  };
   for (int s = 0; s < copies; ++s) {
     c.pre[s] = sigmoid(logit(s, 0)) + Lanes::set(eps);
     c.post[s] = Lanes::set(2) * sigmoid(logit(copies + s, 1));

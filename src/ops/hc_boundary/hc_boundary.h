@@ -12,25 +12,25 @@
 //   then sinkhorn_iters - 1 times: C /= row sums + hc_eps, C /= column sums + hc_eps;   comb' = C
 //   u = norm_weight·v·rsqrt(mean(v²) + norm_eps),   v = sum_s pre'[s]·X'[s]                      rounded once
 //
-// The reference rounds v and the normalised row, too. Without those two, bf16 logits of a small model lie 10 % nearer to
-// the fp32 ones (0.153 against 0.171, mean of 24 sequences of tiny_bf16).
-// comb[j][s] sends old stream j to new stream s. fp32 inside; post and comb are used as fp32.
-// Tolerance: 3e-6 with f32 rows (post, comb: 1e-5), 5e-3 with bf16. streams_out may be streams.
+// The reference rounds v and the normalised row, too. Without those two, bf16 logits of a small model lie 10 % nearer
+// to the fp32 ones (0.153 against 0.171, mean of 24 sequences of tiny_bf16). comb[j][s] sends old stream j to new
+// stream s. fp32 inside; post and comb are used as fp32. Tolerance: 3e-6 with f32 rows (post, comb: 1e-5), 5e-3 with
+// bf16. streams_out may be streams.
 namespace lathe {
 
 struct HcBoundaryArgs {
-  Rows streams;              // X, [rows, S·hidden], f32 or bf16
-  Rows y;                    // [rows, hidden], or empty: the first site, X' = X
-  Array<const float> post;   // [rows·S], of the site that ends
-  Array<const float> comb;   // [rows·S·S]
-  Weight fn;                 // [n, S·hidden], f32 or bf16
-  Array<const float> base;   // [n]
-  Array<const float> scale;  // [3]
+  Rows streams;                    // X, [rows, S·hidden], f32 or bf16
+  Rows y;                          // [rows, hidden], or empty: the first site, X' = X
+  Array<const float> post;         // [rows·S], of the site that ends
+  Array<const float> comb;         // [rows·S·S]
+  Weight fn;                       // [n, S·hidden], f32 or bf16
+  Array<const float> base;         // [n]
+  Array<const float> scale;        // [3]
   Array<const float> norm_weight;  // [hidden]
-  Rows streams_out;          // X'
-  Array<float> post_out;     // [rows·S], of the site that begins
-  Array<float> comb_out;     // [rows·S·S]
-  Rows u;                    // [rows, hidden], f32 or bf16
+  Rows streams_out;                // X'
+  Array<float> post_out;           // [rows·S], of the site that begins
+  Array<float> comb_out;           // [rows·S·S]
+  Rows u;                          // [rows, hidden], f32 or bf16
   int copies = 4, sinkhorn_iters = 20;
   float hc_eps = 1e-6f, norm_eps = 1e-5f;
 

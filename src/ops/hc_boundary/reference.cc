@@ -23,7 +23,8 @@ Doubles mixed_streams(const HcBoundaryArgs& a, int64_t row) {
       if (a.y.empty()) {
         x = load(a.streams, row, s * hidden + i);
       } else {
-        for (int64_t j = 0; j < S; ++j) x += double{a.comb[(row * S + j) * S + s]} * load(a.streams, row, j * hidden + i);
+        for (int64_t j = 0; j < S; ++j)
+          x += double{a.comb[(row * S + j) * S + s]} * load(a.streams, row, j * hidden + i);
         x += double{a.post[row * S + s]} * load(a.y, row, i);
       }
       X[s * hidden + i] = rounded(x, a.streams_out.dtype);

@@ -1,5 +1,6 @@
-#include "ops/hc_boundary/hc_boundary.h"
 #include "ops/workload.h"
+
+#include "ops/hc_boundary/hc_boundary.h"
 
 namespace lathe {
 
@@ -36,10 +37,12 @@ HcBoundaryArgs build(CaseBuilder& b, Shape s, DType rows, DType fn) {
 Case<HcBoundaryArgs> make_case(Shape s, DType rows, DType fn, bool bench) {
   const int64_t e = dtype_bytes(rows), width = s.copies * s.hidden, n = 2 * s.copies + s.copies * s.copies;
   // streams in and out, y, u, post and comb both ways, fn once.
-  const int64_t bytes = s.rows * (2 * width * e + 2 * s.hidden * e + 8 * (s.copies + s.copies * s.copies)) + n * width * dtype_bytes(fn);
+  const int64_t bytes =
+      s.rows * (2 * width * e + 2 * s.hidden * e + 8 * (s.copies + s.copies * s.copies)) + n * width * dtype_bytes(fn);
   // the mapping, its norm, post and pre
   const int64_t flop = s.rows * width * (2 * n + 2 + 2 * (s.copies + 1) + 2);
-  return {{.name = fmt::format("rows{}_h{}_s{}{}_{}", s.rows, s.hidden, s.copies, s.has_y ? "" : "_first", dtype_name(rows)),
+  return {{.name = fmt::format("rows{}_h{}_s{}{}_{}", s.rows, s.hidden, s.copies, s.has_y ? "" : "_first",
+                               dtype_name(rows)),
            .bytes = bytes,
            .flop = flop,
            .traffic = Traffic::kCopy,

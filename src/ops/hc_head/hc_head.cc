@@ -15,10 +15,13 @@ Status check(const HcHeadArgs& a) {
     return invalid("streams are [{}, {}], not [{}, {}]", a.streams.rows, a.streams.width, rows, copies * hidden);
   if (a.streams_out.rows != rows || a.streams_out.width != copies * hidden || a.streams_out.dtype != a.streams.dtype)
     return invalid("streams_out must have the shape and dtype of streams");
-  if (a.y.rows != rows || a.y.width != hidden) return invalid("y is [{}, {}], not [{}, {}]", a.y.rows, a.y.width, rows, hidden);
-  if (!is_float(a.streams.dtype) || !is_float(a.y.dtype) || !is_float(a.h.dtype)) return invalid("streams, y and h must be f32 or bf16");
+  if (a.y.rows != rows || a.y.width != hidden)
+    return invalid("y is [{}, {}], not [{}, {}]", a.y.rows, a.y.width, rows, hidden);
+  if (!is_float(a.streams.dtype) || !is_float(a.y.dtype) || !is_float(a.h.dtype))
+    return invalid("streams, y and h must be f32 or bf16");
   if (a.post.count < rows * copies || a.comb.count < rows * copies * copies)
-    return invalid("post and comb need {} and {} values, not {} and {}", rows * copies, rows * copies * copies, a.post.count, a.comb.count);
+    return invalid("post and comb need {} and {} values, not {} and {}", rows * copies, rows * copies * copies,
+                   a.post.count, a.comb.count);
   if (a.norm_weight.count != hidden) return invalid("norm_weight needs {} values, not {}", hidden, a.norm_weight.count);
   return Status::ok();
 }

@@ -20,7 +20,8 @@ inline Status mean_rows(OpContext& ctx, const HcHeadArgs& a) {
   ctx.pool->run((rows + per_task - 1) / per_task, [&](int64_t task, int worker) {
     const int64_t end = std::min(rows, (task + 1) * per_task);
     for (int64_t row = task * per_task; row < end; ++row) {
-      mix_row(a.copies, a.streams, a.y, a.streams_out, row, 0, hidden, a.post.data + row * copies, a.comb.data + row * copies * copies, nullptr, 0);
+      mix_row(a.copies, a.streams, a.y, a.streams_out, row, 0, hidden, a.post.data + row * copies,
+              a.comb.data + row * copies * copies, nullptr, 0);
       collapse_row(a.copies, a.streams_out, share, a.norm_weight.data, a.norm_eps, room + worker * padded, a.h, row);
     }
   });

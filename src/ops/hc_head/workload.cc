@@ -1,5 +1,6 @@
-#include "ops/hc_head/hc_head.h"
 #include "ops/workload.h"
+
+#include "ops/hc_head/hc_head.h"
 
 namespace lathe {
 
@@ -42,7 +43,8 @@ HcHeadArgs part_of(HcHeadArgs args, int64_t begin, int64_t count) {
 AnyOp hc_head_workload() {
   std::vector<Case<HcHeadArgs>> cases;
   for (DType t : {DType::kF32, DType::kBF16})
-    for (auto [rows, hidden, copies] : {std::tuple{0, 16, 4}, {1, 64, 4}, {5, 37, 4}, {17, 300, 4}, {33, 65, 3}, {7, 24, 2}, {3, 40, 1}})
+    for (auto [rows, hidden, copies] :
+         {std::tuple{0, 16, 4}, {1, 64, 4}, {5, 37, 4}, {17, 300, 4}, {33, 65, 3}, {7, 24, 2}, {3, 40, 1}})
       cases.push_back(make_case(rows, hidden, copies, t, false));
   for (int64_t rows : {1, 32, 2048}) cases.push_back(make_case(rows, 1024, 4, DType::kBF16, true));
   return any_op(kHcHead, std::move(cases), part_of);

@@ -15,7 +15,8 @@ namespace {
 template <class Picker>
 class Indexer {
  public:
-  Indexer(OpContext& ctx, const IndexSelectArgs& args) : ctx_(ctx), a_(args), budget_(args.top_k / args.kpool), scorer_(args) {}
+  Indexer(OpContext& ctx, const IndexSelectArgs& args)
+      : ctx_(ctx), a_(args), budget_(args.top_k / args.kpool), scorer_(args) {}
 
   Status run() {
     PoolWriter(ctx_, a_).run();
@@ -94,15 +95,19 @@ class Indexer {
       for (int r = 0; r < b.rows; ++r) scorer_.pack(b.row + r, b.packed + r * scorer_.query_floats());
     });
     ctx_.pool->run(tasks, [&](int64_t task, int worker) {
-      const Block& b = *(std::upper_bound(wave.begin(), wave.end(), task, [](int64_t t, const Block& x) { return t < x.first_task; }) - 1);
+      const Block& b = *(
+          std::upper_bound(wave.begin(), wave.end(), task, [](int64_t t, const Block& x) { return t < x.first_task; }) -
+          1);
       const int64_t p = (task - b.first_task) * kStretchPools;
-      scorer_.score(b.sequence, p, std::min(p + kStretchPools, b.pools), b.packed, b.rows, b.scores + p, b.stride(), tiles + worker * tile);
+      scorer_.score(b.sequence, p, std::min(p + kStretchPools, b.pools), b.packed, b.rows, b.scores + p, b.stride(),
+                    tiles + worker * tile);
     });
     ctx_.pool->run(static_cast<int64_t>(wave.size()), [&](int64_t task, int worker) {
       const Block& b = wave[task];
       for (int r = 0; r < b.rows; ++r) {
         int32_t* pools = chosen + worker * budget_;
-        pick_greatest<Picker>(b.scores + r * b.stride(), (b.position + r + 1) / a_.kpool, budget_, work + worker * 2 * most, pools);
+        pick_greatest<Picker>(b.scores + r * b.stride(), (b.position + r + 1) / a_.kpool, budget_,
+                              work + worker * 2 * most, pools);
         write_chosen(b.row + r, b.position + r, pools);
       }
     });
@@ -121,7 +126,8 @@ class Indexer {
     int64_t count = 0;
     for (int64_t k = 0; k < budget_; ++k)
       for (int j = 0; j < a_.kpool; ++j) out[count++] = pools[k] * a_.kpool + j;
-    for (int64_t t = (position + 1) / a_.kpool * a_.kpool; t <= position && a_.tail; ++t) out[count++] = static_cast<int32_t>(t);
+    for (int64_t t = (position + 1) / a_.kpool * a_.kpool; t <= position && a_.tail; ++t)
+      out[count++] = static_cast<int32_t>(t);
     finish(row, count);
   }
 

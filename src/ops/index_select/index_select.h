@@ -7,7 +7,8 @@
 //
 //   ik = LayerNorm(key)     ig = gate                                      per new row
 //   pool p covers positions kpool·p ... kpool·p + kpool - 1; it gets a key once its last position is known:
-//     alpha_j = softmax over its members j of (ig_j + ape_j), per channel;  pk = sum_j alpha_j·ik_j      fp32, one rounding
+//     alpha_j = softmax over its members j of (ig_j + ape_j), per channel;  pk = sum_j alpha_j·ik_j      fp32, one
+//     rounding
 //   score(t, p) = sum_h w_h·relu(iq_h·pk)    w = head_weight·heads^-½, the dot scaled by dim^-½;  fp32
 //   candidates of position t: pools with kpool·p + kpool - 1 <= t;  chosen: the top_k/kpool of greatest score, ties and
 //     NaN to the lower pool (NaN counts as -inf); all of them, unscored, where they are no more than that
@@ -20,21 +21,21 @@ namespace lathe {
 
 struct IndexSelectArgs {
   // New rows: what is written.
-  Rows key;                 // [new rows, dim], before the LayerNorm; f32 or bf16
-  Rows gate;                // [new rows, dim]
+  Rows key;                                           // [new rows, dim], before the LayerNorm; f32 or bf16
+  Rows gate;                                          // [new rows, dim]
   Array<const float> key_norm_weight, key_norm_bias;  // [dim]
-  Array<const float> ape;   // [kpool·dim]
-  Ragged fresh;             // new rows and their first positions, by sequence
+  Array<const float> ape;                             // [kpool·dim]
+  Ragged fresh;                                       // new rows and their first positions, by sequence
   // Query rows: usually the same rows; under context parallelism a part of them.
-  Rows query;               // [rows, heads·dim]
-  Rows head_weight;         // [rows, heads], f32 or bf16
+  Rows query;        // [rows, heads·dim]
+  Rows head_weight;  // [rows, heads], f32 or bf16
   Ragged queries;
   // Memory.
   Array<const int32_t> slot;   // [sequences]; -1: padding, nothing is written and nothing selected
   Array<const int32_t> table;  // [sequences, table_stride]: page of position p is table[p / page_tokens]
   int64_t table_stride = 0;
-  Pool pages;               // [pages, page_tokens/kpool·dim], pooled keys, f32 or bf16
-  Pool open;                // [slots, ring·2·dim]: (ik | ig) of position p at row p mod ring, ring >= kpool
+  Pool pages;  // [pages, page_tokens/kpool·dim], pooled keys, f32 or bf16
+  Pool open;   // [slots, ring·2·dim]: (ik | ig) of position p at row p mod ring, ring >= kpool
   int ring = 0;
   Array<int32_t> selected;        // [rows·width], width = top_k + kpool - 1
   Array<int32_t> selected_count;  // [rows]
@@ -50,7 +51,8 @@ struct IndexSelectArgs {
     f("key_norm_bias", key_norm_bias, Role::kIn), f("ape", ape, Role::kIn), f("fresh", fresh, Role::kIn);
     f("query", query, Role::kIn), f("head_weight", head_weight, Role::kIn), f("queries", queries, Role::kIn);
     f("slot", slot, Role::kIn), f("table", table, Role::kIn), f("pages", pages, Role::kUpdate);
-    f("open", open, Role::kUpdate), f("selected", selected, Role::kOut), f("selected_count", selected_count, Role::kOut);
+    f("open", open, Role::kUpdate), f("selected", selected, Role::kOut),
+        f("selected_count", selected_count, Role::kOut);
   }
 };
 

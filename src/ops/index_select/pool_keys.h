@@ -31,13 +31,15 @@ class PoolWriter {
       const bool is_short = rows <= kStretchPools * a_.kpool;
       for (int64_t p = begin / a_.kpool; (p + 1) * a_.kpool <= end && !is_short; p += kStretchPools)
         stretches.push_back({i, p, std::min(p + kStretchPools, end / a_.kpool), false});
-      if (rows > 0) (is_short ? stretches : rings).push_back({i, begin / a_.kpool, is_short ? end / a_.kpool : 0, true});
+      if (rows > 0)
+        (is_short ? stretches : rings).push_back({i, begin / a_.kpool, is_short ? end / a_.kpool : 0, true});
     }
     ArenaScope scope(*ctx_.scratch);
     const int64_t size = 2 * a_.kpool * padded_;
     float* room = ctx_.scratch->take<float>(ctx_.pool->threads() * size);
     for (const std::vector<Stretch>* list : {&stretches, &rings})
-      ctx_.pool->run(static_cast<int64_t>(list->size()), [&](int64_t task, int worker) { write((*list)[task], room + worker * size); });
+      ctx_.pool->run(static_cast<int64_t>(list->size()),
+                     [&](int64_t task, int worker) { write((*list)[task], room + worker * size); });
   }
 
  private:
@@ -51,23 +53,30 @@ class PoolWriter {
   Member member(float* room, int64_t j) const { return {room + 2 * j * padded_, room + (2 * j + 1) * padded_}; }
 
   void write(const Stretch& s, float* room) const {
-    const int64_t begin = a_.fresh.past[s.sequence], row0 = a_.fresh.start[s.sequence], end = begin + a_.fresh.start[s.sequence + 1] - row0;
+    const int64_t begin = a_.fresh.past[s.sequence], row0 = a_.fresh.start[s.sequence],
+                  end = begin + a_.fresh.start[s.sequence + 1] - row0;
     const int64_t slot = a_.slot[s.sequence];
     for (int64_t p = s.first_pool; p < s.end_pool; ++p) {
       for (int64_t j = 0; j < a_.kpool; ++j) {
         const int64_t t = p * a_.kpool + j;
-        if (t < begin) read_kept(slot, t, member(room, j));
-        else read_fresh(row0 + t - begin, member(room, j));
+        if (t < begin)
+          read_kept(slot, t, member(room, j));
+        else
+          read_fresh(row0 + t - begin, member(room, j));
       }
-      if (a_.pages.dtype == DType::kBF16) store_pool(static_cast<bf16*>(a_.pages.data) + pools_.offset(s.sequence, p), room);
-      else store_pool(static_cast<float*>(a_.pages.data) + pools_.offset(s.sequence, p), room);
+      if (a_.pages.dtype == DType::kBF16)
+        store_pool(static_cast<bf16*>(a_.pages.data) + pools_.offset(s.sequence, p), room);
+      else
+        store_pool(static_cast<float*>(a_.pages.data) + pools_.offset(s.sequence, p), room);
     }
     if (!s.has_ring) return;
     for (int64_t t = std::max(begin, end - a_.ring); t < end; ++t) {
       const Member m = member(room, 0);
       read_fresh(row0 + t - begin, m);
-      if (a_.open.dtype == DType::kBF16) store_kept(a_.open.b16(slot) + t % a_.ring * 2 * a_.dim, m);
-      else store_kept(a_.open.f32(slot) + t % a_.ring * 2 * a_.dim, m);
+      if (a_.open.dtype == DType::kBF16)
+        store_kept(a_.open.b16(slot) + t % a_.ring * 2 * a_.dim, m);
+      else
+        store_kept(a_.open.f32(slot) + t % a_.ring * 2 * a_.dim, m);
     }
   }
 
@@ -79,12 +88,16 @@ class PoolWriter {
 
   template <class T>
   void widen(const T* from, float* to) const {
-    each_vector([&](int i, int n) { Lanes::store(to + i, n == Lanes::kCount ? Lanes::load(from + i) : Lanes::load(from + i, n)); });
+    each_vector([&](int i, int n) {
+      Lanes::store(to + i, n == Lanes::kCount ? Lanes::load(from + i) : Lanes::load(from + i, n));
+    });
   }
 
   void widen(const void* data, DType dtype, int64_t offset, float* to) const {
-    if (dtype == DType::kBF16) widen(static_cast<const bf16*>(data) + offset, to);
-    else widen(static_cast<const float*>(data) + offset, to);
+    if (dtype == DType::kBF16)
+      widen(static_cast<const bf16*>(data) + offset, to);
+    else
+      widen(static_cast<const float*>(data) + offset, to);
   }
 
   Lanes::V rounded(Lanes::V v) const { return a_.pages.dtype == DType::kBF16 ? Lanes::round_bf16(v) : v; }
@@ -106,8 +119,10 @@ class PoolWriter {
     V square = Lanes::zero();
     each_vector([&](int i, int n) {
       V d = Lanes::load(m.key + i) - mean;
-      if (n < Lanes::kCount) Lanes::store(m.key + i, d), d = Lanes::load(m.key + i, n);
-      else Lanes::store(m.key + i, d);
+      if (n < Lanes::kCount)
+        Lanes::store(m.key + i, d), d = Lanes::load(m.key + i, n);
+      else
+        Lanes::store(m.key + i, d);
       square = Lanes::fma(d, d, square);
     });
     const V r = Lanes::set(1 / std::sqrt(Lanes::sum(square) / static_cast<float>(a_.dim) + a_.key_norm_eps));
@@ -121,7 +136,9 @@ class PoolWriter {
 
   template <class T>
   void store_kept(T* to, Member m) const {
-    each_vector([&](int i, int n) { Lanes::store(to + i, Lanes::load(m.key + i), n), Lanes::store(to + a_.dim + i, Lanes::load(m.gate + i), n); });
+    each_vector([&](int i, int n) {
+      Lanes::store(to + i, Lanes::load(m.key + i), n), Lanes::store(to + a_.dim + i, Lanes::load(m.gate + i), n);
+    });
   }
 
   template <class T>

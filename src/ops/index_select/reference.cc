@@ -59,7 +59,8 @@ void store_pool(const IndexSelectArgs& a, int64_t offset, const std::vector<Memb
   }
 }
 
-// Pools that the sequence's new rows complete; then the ring. In this order: the ring still holds the first pool's start.
+// Pools that the sequence's new rows complete; then the ring. In this order: the ring still holds the first pool's
+// start.
 void write_sequence(const IndexSelectArgs& a, int64_t sequence) {
   const int64_t slot = a.slot[sequence], row0 = a.fresh.start[sequence], begin = a.fresh.past[sequence];
   const int64_t end = begin + a.fresh.start[sequence + 1] - row0;
@@ -83,7 +84,8 @@ double score(const IndexSelectArgs& a, int64_t sequence, int64_t row, int64_t p)
   double sum = 0;
   for (int h = 0; h < a.heads; ++h) {
     double dot = 0;
-    for (int d = 0; d < a.dim; ++d) dot += load(a.query, row, h * a.dim + d) * load_value(a.pages.data, a.pages.dtype, key + d);
+    for (int d = 0; d < a.dim; ++d)
+      dot += load(a.query, row, h * a.dim + d) * load_value(a.pages.data, a.pages.dtype, key + d);
     sum += load(a.head_weight, row, h) / std::sqrt(a.heads) * std::max(dot / std::sqrt(a.dim), 0.0);
     if (std::isnan(dot)) sum = dot;
   }

@@ -6,8 +6,8 @@
 #include "ops/index_select/paged.h"
 
 // The indexer's scores over a file's Lanes. A lane is a head: a tile of pool keys is widened to fp32 once, then
-// sum[pool] += q[channel][heads]·key[pool][channel], where the key's value is broadcast from memory. So keys are read as
-// they lie, nothing is transposed, and one query row costs no more than its share of many.
+// sum[pool] += q[channel][heads]·key[pool][channel], where the key's value is broadcast from memory. So keys are read
+// as they lie, nothing is transposed, and one query row costs no more than its share of many.
 
 namespace lathe {
 namespace {
@@ -43,7 +43,8 @@ class Scorer {
   }
 
   // scores[r][p - first] of `rows` packed queries, for pools [first, end) of a sequence.
-  void score(int64_t sequence, int64_t first, int64_t end, const float* packed, int rows, float* scores, int64_t stride, float* tile) const {
+  void score(int64_t sequence, int64_t first, int64_t end, const float* packed, int rows, float* scores, int64_t stride,
+             float* tile) const {
     Keys next;
     PoolWalk walk(pools_, sequence, first, end);
     ask_keys(walk, next);
@@ -56,7 +57,8 @@ class Scorer {
         for (; r + 2 <= rows; r += 2) {
           float* out = scores + r * stride + p - first;
           for (int half = 0; half < count; half += kTilePools / 2)
-            two_rows(packed + r * query_floats(), tile + half * kBlockDims, std::min(count - half, kTilePools / 2), out + half, stride, next);
+            two_rows(packed + r * query_floats(), tile + half * kBlockDims, std::min(count - half, kTilePools / 2),
+                     out + half, stride, next);
         }
       for (; r < rows; ++r) one_row(packed + r * query_floats(), tile, count, scores + r * stride + p - first, next);
     }
@@ -96,8 +98,10 @@ class Scorer {
   }
 
   void load_key(const char* key, float* to) const {
-    if (a_.pages.dtype == DType::kBF16) load_key(reinterpret_cast<const bf16*>(key), to);
-    else load_key(reinterpret_cast<const float*>(key), to);
+    if (a_.pages.dtype == DType::kBF16)
+      load_key(reinterpret_cast<const bf16*>(key), to);
+    else
+      load_key(reinterpret_cast<const float*>(key), to);
   }
 
   static float* at(float* key, int64_t d) { return key + d / kBlockDims * kTilePools * kBlockDims + d % kBlockDims; }
@@ -105,15 +109,19 @@ class Scorer {
   void load_key(const bf16* key, float* to) const {
     for (int d = 0; d < a_.dim; d += 2 * Lanes::kCount) {
       V even, odd;
-      if (d + 2 * Lanes::kCount <= a_.dim) Lanes::split(key + d, even, odd);
-      else Lanes::split(key + d, a_.dim - d, even, odd);
+      if (d + 2 * Lanes::kCount <= a_.dim)
+        Lanes::split(key + d, even, odd);
+      else
+        Lanes::split(key + d, a_.dim - d, even, odd);
       Lanes::store(at(to, d), even), Lanes::store(at(to, d) + Lanes::kCount, odd);
     }
   }
   void load_key(const float* key, float* to) const {
     for (int d = 0; d < a_.dim; d += Lanes::kCount) {
-      if (d + Lanes::kCount <= a_.dim) Lanes::store(at(to, d), Lanes::load(key + d));
-      else Lanes::store(at(to, d), Lanes::load(key + d, a_.dim - d));
+      if (d + Lanes::kCount <= a_.dim)
+        Lanes::store(at(to, d), Lanes::load(key + d));
+      else
+        Lanes::store(at(to, d), Lanes::load(key + d, a_.dim - d));
     }
   }
 
@@ -147,7 +155,8 @@ class Scorer {
 
   const float* weights_of(const float* packed) const { return packed + groups_ * padded_ * Lanes::kCount; }
 
-  void two_rows(const float* packed, const float* tile, int count, float* scores, int64_t stride, const Keys& next) const {
+  void two_rows(const float* packed, const float* tile, int count, float* scores, int64_t stride,
+                const Keys& next) const {
     const float* q[2] = {packed, packed + query_floats()};
     V sum[2][kTilePools / 2];
     dots(q, tile, sum, next);
@@ -164,7 +173,8 @@ class Scorer {
       V sum[1][kTilePools];
       dots(q, tile, sum, next);
       const V weight = Lanes::load(weights_of(packed) + g * Lanes::kCount);
-      for (int k = 0; k < count; ++k) total[k] = g ? total[k] + weighted(weight, sum[0][k]) : weighted(weight, sum[0][k]);
+      for (int k = 0; k < count; ++k)
+        total[k] = g ? total[k] + weighted(weight, sum[0][k]) : weighted(weight, sum[0][k]);
     }
     for (int k = 0; k < count; ++k) scores[k] = Lanes::sum(total[k]);
   }

@@ -11,10 +11,12 @@ struct Shape {
   int ring = 0;  // 0: kpool
 };
 
-IndexSelectArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequence>& sequences, DType rows, DType pages) {
+IndexSelectArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequence>& sequences, DType rows,
+                      DType pages) {
   const PagedCase c = paged_case(b, sequences, s.page_tokens);
   IndexSelectArgs a;
-  a.heads = s.heads, a.dim = s.dim, a.kpool = s.kpool, a.top_k = s.top_k, a.page_tokens = s.page_tokens, a.tail = s.tail;
+  a.heads = s.heads, a.dim = s.dim, a.kpool = s.kpool, a.top_k = s.top_k, a.page_tokens = s.page_tokens,
+  a.tail = s.tail;
   a.ring = s.ring ? s.ring : s.kpool;
   a.key = b.rows(c.total_rows, s.dim, rows, 2, 0.5);
   a.gate = b.rows(c.total_rows, s.dim, rows);
@@ -32,7 +34,8 @@ IndexSelectArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequ
   return a;
 }
 
-Case<IndexSelectArgs> make_case(const char* name, Shape s, std::vector<CaseSequence> sequences, DType rows, DType pages, bool bench) {
+Case<IndexSelectArgs> make_case(const char* name, Shape s, std::vector<CaseSequence> sequences, DType rows, DType pages,
+                                bool bench) {
   const int64_t r = dtype_bytes(rows), p = dtype_bytes(pages);
   int64_t bytes = 0, flop = 0;
   for (const CaseSequence& q : sequences)
@@ -40,13 +43,15 @@ Case<IndexSelectArgs> make_case(const char* name, Shape s, std::vector<CaseSeque
       const int64_t pools = (t + 1) / s.kpool;
       const bool all = pools <= s.top_k / s.kpool;
       // key, gate, query and head weights in; the kept row and its pool's share out; the set
-      bytes += (2 * s.dim + s.heads * s.dim + s.heads) * r + (2 * s.dim + s.dim / s.kpool) * p + 4 * (s.top_k + s.kpool);
+      bytes +=
+          (2 * s.dim + s.heads * s.dim + s.heads) * r + (2 * s.dim + s.dim / s.kpool) * p + 4 * (s.top_k + s.kpool);
       if (all) continue;
       bytes += (pools - scored) * s.dim * p;  // a sequence's pools are read once a call
       scored = pools;
       flop += pools * (2 * s.heads * s.dim + 3 * s.heads);
     }
-  return {{.name = fmt::format("{}_{}{}", name, dtype_name(rows), rows == pages ? "" : fmt::format("_pages_{}", dtype_name(pages))),
+  return {{.name = fmt::format("{}_{}{}", name, dtype_name(rows),
+                               rows == pages ? "" : fmt::format("_pages_{}", dtype_name(pages))),
            .bytes = bytes,
            .flop = flop,
            .traffic = Traffic::kRead,
@@ -61,7 +66,9 @@ Case<IndexSelectArgs> make_case(const char* name, Shape s, std::vector<CaseSeque
 AnyOp index_select_workload() {
   std::vector<Case<IndexSelectArgs>> cases;
   for (DType t : {DType::kF32, DType::kBF16}) {
-    auto add = [&](const char* name, Shape s, std::vector<CaseSequence> q, DType pages) { cases.push_back(make_case(name, s, std::move(q), t, pages, false)); };
+    auto add = [&](const char* name, Shape s, std::vector<CaseSequence> q, DType pages) {
+      cases.push_back(make_case(name, s, std::move(q), t, pages, false));
+    };
     add("prefill", {16, 16, 4, 32, 16}, {{0, 75}}, t);
     add("ragged", {3, 24, 4, 8, 8}, {{0, 5}, {37, 9}, {0, 0}, {50, 3, true}, {12, 1}, {41, 1}, {42, 1}, {43, 1}}, t);
     add("no_tail", {5, 33, 4, 12, 12, false}, {{0, 3}, {20, 7}, {31, 1}}, t);

@@ -43,25 +43,25 @@ Case<KdaReplayArgs> replay_case(const KdaShape& s, const Step& step, int length,
                 .traffic = Traffic::kRead,
                 .tolerance = ring == DType::kF32 ? s.tolerance() : 5e-3,
                 .bench = bench};
-  return {
-      info, [=](CaseBuilder& b) {
-        std::vector<int32_t> start = {0}, past, slot, cursor(sequences + 2, 0);
-        for (int64_t i = 0; i < sequences; ++i) {
-          start.push_back(start.back() + step.rows[i]);
-          slot.push_back(i == step.padded ? -1 : static_cast<int32_t>(sequences - i));
-          past.push_back(step.cursors[i] + static_cast<int32_t>(i));  // sequence 0 at cursor 0 is at position 0
-          if (slot.back() >= 0) cursor[slot.back()] = step.cursors[i];
-        }
-        KdaShape shape = s;  // room for this step's rows in the convolution's ring
-        if (!step.rows.empty()) shape.ring += *std::max_element(step.rows.begin(), step.rows.end());
-        KdaReplayArgs args{.in = kda_rows(b, s, rows), .layer = kda_layer(b, s), .runs = {b.ints(start), b.ints(past)}};
-        args.slot = b.ints(slot), args.cursor = b.ints(cursor);
-        args.memory = kda_memory(b, shape, sequences + 2);
-        fill_rings(b, s, length, static_cast<int>(sequences) + 2, ring, args);
-        args.length = length, args.flush = step.flush;
-        args.y = b.empty_rows(rows, int64_t{s.heads} * s.v, s.dtype);
-        return args;
-      }};
+  return {info, [=](CaseBuilder& b) {
+            std::vector<int32_t> start = {0}, past, slot, cursor(sequences + 2, 0);
+            for (int64_t i = 0; i < sequences; ++i) {
+              start.push_back(start.back() + step.rows[i]);
+              slot.push_back(i == step.padded ? -1 : static_cast<int32_t>(sequences - i));
+              past.push_back(step.cursors[i] + static_cast<int32_t>(i));  // sequence 0 at cursor 0 is at position 0
+              if (slot.back() >= 0) cursor[slot.back()] = step.cursors[i];
+            }
+            KdaShape shape = s;  // room for this step's rows in the convolution's ring
+            if (!step.rows.empty()) shape.ring += *std::max_element(step.rows.begin(), step.rows.end());
+            KdaReplayArgs args{
+                .in = kda_rows(b, s, rows), .layer = kda_layer(b, s), .runs = {b.ints(start), b.ints(past)}};
+            args.slot = b.ints(slot), args.cursor = b.ints(cursor);
+            args.memory = kda_memory(b, shape, sequences + 2);
+            fill_rings(b, s, length, static_cast<int>(sequences) + 2, ring, args);
+            args.length = length, args.flush = step.flush;
+            args.y = b.empty_rows(rows, int64_t{s.heads} * s.v, s.dtype);
+            return args;
+          }};
 }
 
 }  // namespace

@@ -18,20 +18,20 @@ Case<KdaScanArgs> scan_case(const KdaShape& s, const std::string& name, std::vec
                 .traffic = Traffic::kCopy,
                 .tolerance = s.dtype == DType::kF32 ? 1e-5 : 5e-3,
                 .bench = bench};
-  return {
-      info, [=](CaseBuilder& b) {
-        std::vector<int32_t> start = {0}, slot;
-        for (int64_t i = 0; i < sequences; ++i) {
-          start.push_back(start.back() + lengths[i]);
-          slot.push_back(i == padded ? -1 : static_cast<int32_t>(sequences - 1 - i));
-        }
-        KdaScanArgs args{.in = kda_rows(b, s, rows), .layer = kda_layer(b, s), .runs = {b.ints(start), b.ints(past)}};
-        args.before = b.ints(past), args.slot = b.ints(slot);
-        args.memory = kda_memory(b, s, sequences + 1);
-        args.segments = segments;
-        args.y = b.empty_rows(rows, int64_t{s.heads} * s.v, s.dtype);
-        return args;
-      }};
+  return {info, [=](CaseBuilder& b) {
+            std::vector<int32_t> start = {0}, slot;
+            for (int64_t i = 0; i < sequences; ++i) {
+              start.push_back(start.back() + lengths[i]);
+              slot.push_back(i == padded ? -1 : static_cast<int32_t>(sequences - 1 - i));
+            }
+            KdaScanArgs args{
+                .in = kda_rows(b, s, rows), .layer = kda_layer(b, s), .runs = {b.ints(start), b.ints(past)}};
+            args.before = b.ints(past), args.slot = b.ints(slot);
+            args.memory = kda_memory(b, s, sequences + 1);
+            args.segments = segments;
+            args.y = b.empty_rows(rows, int64_t{s.heads} * s.v, s.dtype);
+            return args;
+          }};
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ void multiply_pass(const PanelWork& work, const LinearArgs& args, Part rows) {
     const Part mine = part_of(panels, runs, task % runs);
     for (int i = 0; i < args.products; ++i) {
       const Line& line = lines[i];
-      const Part of_line{std::max(mine.begin - line.first_panel, int64_t{0}), std::min(mine.end - line.first_panel, line.panels)};
+      const Part of_line{std::max(mine.begin - line.first_panel, int64_t{0}),
+                         std::min(mine.end - line.first_panel, line.panels)};
       const Product& p = *line.product;
-      work.multiply_panels(*line.x, part_of(rows.size(), blocks, task / runs), p.w, of_line, bias_or_null(p.bias), p.y, rows.begin, false, worker);
+      work.multiply_panels(*line.x, part_of(rows.size(), blocks, task / runs), p.w, of_line, bias_or_null(p.bias), p.y,
+                           rows.begin, false, worker);
     }
   });
 }

@@ -10,8 +10,8 @@
 // x: f32 or bf16, or int8 / e4m3 rows with scales. y: f32 or bf16. w: f32, bf16, f16;
 //   e4m3 with blocks of scales (the released FP8 layout): used as the numbers stored·scale, x stays as it is;
 //   int8 or e4m3 with one scale an output row (W8A8): x, unless it comes in that form, is quantised by row first:
-//     scale = max|x|/top, stored = round to nearest even of x·(top/max|x|), all in fp32; top = 127 for int8, 448 for e4m3.
-//     A row whose max|x| is below 1e-30 is a row of zeros; one that holds a NaN or an infinity has the scale NaN.
+//     scale = max|x|/top, stored = round to nearest even of x·(top/max|x|), all in fp32; top = 127 for int8, 448 for
+//     e4m3. A row whose max|x| is below 1e-30 is a row of zeros; one that holds a NaN or an infinity has the scale NaN.
 //     Sums of int8 are exact in int32.
 // Sums in fp32 (int8: int32); one rounding to y's dtype. An f32 x meets bf16 weights as f32: weights are widened a
 // tile at a time, never as a copy. Every variant adds a row's products in one order, whatever the number of rows:

@@ -12,7 +12,8 @@ bool is_eight_bit(DType t) { return t == DType::kI8 || t == DType::kE4M3; }
 Status check_activations(const Rows& x, const char* name) {
   if (!is_float(x.dtype) && !is_eight_bit(x.dtype))
     return invalid("{} must be f32, bf16, or int8 or e4m3 rows with scales, not {}", name, dtype_name(x.dtype));
-  if (is_eight_bit(x.dtype) && !x.scale && x.rows > 0) return invalid("{} is {} without row scales", name, dtype_name(x.dtype));
+  if (is_eight_bit(x.dtype) && !x.scale && x.rows > 0)
+    return invalid("{} is {} without row scales", name, dtype_name(x.dtype));
   if (x.stride < x.width) return invalid("{} has rows of {} at a stride of {}", name, x.width, x.stride);
   return Status::ok();
 }
@@ -24,12 +25,15 @@ Status check_weight(const Weight& w, int64_t in, const char* name) {
     return w.scale ? invalid("{} is {} and has scales", name, dtype_name(w.dtype)) : Status::ok();
   if (!is_eight_bit(w.dtype)) return invalid("{} can't be {}", name, dtype_name(w.dtype));
   if (w.empty()) return Status::ok();
-  if (!w.scale || w.block_out < 1 || w.block_in < 1) return invalid("{} is {} without scales", name, dtype_name(w.dtype));
+  if (!w.scale || w.block_out < 1 || w.block_in < 1)
+    return invalid("{} is {} without scales", name, dtype_name(w.dtype));
   if (w.scale_stride < (w.in + w.block_in - 1) / w.block_in)
     return invalid("{} has {} scales a row for {} columns in blocks of {}", name, w.scale_stride, w.in, w.block_in);
-  if (w.dtype == DType::kI8 && !w.is_w8a8()) return invalid("{} is int8 with blocks of {} x {}: only 1 x in is known", name, w.block_out, w.block_in);
+  if (w.dtype == DType::kI8 && !w.is_w8a8())
+    return invalid("{} is int8 with blocks of {} x {}: only 1 x in is known", name, w.block_out, w.block_in);
   if (w.is_w8a8() && w.block_in < w.in)
-    return invalid("{} has {} scales for an output row of {}: only one is known", name, (w.in + w.block_in - 1) / w.block_in, w.in);
+    return invalid("{} has {} scales for an output row of {}: only one is known", name,
+                   (w.in + w.block_in - 1) / w.block_in, w.in);
   return Status::ok();
 }
 

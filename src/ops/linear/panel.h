@@ -8,11 +8,11 @@
 
 // Matrix products by panels of 16 outputs: what linear, mlp, moe and lm_head have in common.
 //
-// Idea: both operands have K contiguous, so the unit is a quad of 16 bytes. A 64-byte register of a panel holds the same
-// quad of 4 outputs; a row's quad is broadcast against it. So each output has 4 running sums, one a lane of the quad,
-// each over its own k in ascending order, whatever the number of rows: a row's bits depend on that row alone. One row and
-// thousands take the same sums; they differ only in whether a panel's quads are laid out once (for many rows), or
-// straight from the weight's rows (for few).
+// Idea: both operands have K contiguous, so the unit is a quad of 16 bytes. A 64-byte register of a panel holds the
+// same quad of 4 outputs; a row's quad is broadcast against it. So each output has 4 running sums, one a lane of the
+// quad, each over its own k in ascending order, whatever the number of rows: a row's bits depend on that row alone. One
+// row and thousands take the same sums; they differ only in whether a panel's quads are laid out once (for many rows),
+// or straight from the weight's rows (for few).
 
 namespace lathe {
 
@@ -35,15 +35,15 @@ struct PreparedRows {
   char* at(int64_t row) const { return data + row * row_bytes; }
 };
 
-constexpr int kPanel = 16;         // outputs of a panel
+constexpr int kPanel = 16;          // outputs of a panel
 constexpr int kMaxBlockRows = 192;  // rows that meet a panel in one call
 
 // One worker's memory.
 struct PanelScratch {
-  float* values = nullptr;   // [2, kMaxBlockRows, kPanel]: what a panel gives, and the next or another weight's
-  char* sums = nullptr;      // running sums of a block, between pieces of K
-  char* panel = nullptr;     // a panel's piece of K
-  float* row = nullptr;      // [width]: one row in fp32
+  float* values = nullptr;  // [2, kMaxBlockRows, kPanel]: what a panel gives, and the next or another weight's
+  char* sums = nullptr;     // running sums of a block, between pieces of K
+  char* panel = nullptr;    // a panel's piece of K
+  float* row = nullptr;     // [width]: one row in fp32
 
   float* beside() const { return values + kMaxBlockRows * kPanel; }
 };
@@ -55,7 +55,8 @@ struct PanelBlock {
   int64_t first, rows;
   const Weight& w;
   int64_t first_out;
-  const void* next = nullptr;  // where the panel begins that this worker meets next, if it lies as w does: it may be fetched
+  const void* next =
+      nullptr;  // where the panel begins that this worker meets next, if it lies as w does: it may be fetched
 
   int64_t row(int64_t i) const { return index ? index[i] : first + i; }
 };
@@ -77,15 +78,17 @@ struct PanelKernels {
 
   // What becomes of values: `outs` columns of [rows, kPanel]; past kPanel, of a second such block kMaxBlockRows rows
   // further. bias may be nullptr.
-  void (*store)(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
-                bool round_bf16);
+  void (*store)(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row,
+                int64_t first_out, int outs, bool round_bf16);
   // Of one panel: gate becomes silu(min(gate + bias, limit))·clamp(up + bias, ±limit); limit 0: no clamp.
-  void (*swiglu)(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias, float limit);
+  void (*swiglu)(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias,
+                 float limit);
   // Into prepared rows that aren't quantised; columns from `outs` up to the panel's end become zero.
-  void (*put)(const float* values, int64_t rows, int outs, bool round_bf16, const PreparedRows& to, int64_t first_row, int64_t first_out);
+  void (*put)(const float* values, int64_t rows, int outs, bool round_bf16, const PreparedRows& to, int64_t first_row,
+              int64_t first_out);
   // sum[index[i]] += weight[i]·(values[i] + bias), index over rows of sum.
-  void (*add_weighted)(const float* values, int64_t rows, int outs, const float* bias, const float* weight, const int32_t* index, float* sum,
-                       int64_t sum_stride);
+  void (*add_weighted)(const float* values, int64_t rows, int outs, const float* bias, const float* weight,
+                       const int32_t* index, float* sum, int64_t sum_stride);
 };
 
 namespace portable {

@@ -17,7 +17,8 @@ struct F32 {
   using Sum = float;
   static constexpr int kLanes = 4;
   static __m256i add(__m256i sum, __m256i x, __m256i w) {
-    return _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(w), _mm256_castsi256_ps(sum)));
+    return _mm256_castps_si256(
+        _mm256_fmadd_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(w), _mm256_castsi256_ps(sum)));
   }
 };
 
@@ -37,7 +38,8 @@ void half_panel(const typename T::Value* const* x, const __m256i* panel, int64_t
   for (int64_t q = 0; q < quads; ++q, panel += kRowRegisters) {
     __m256i xq[R];
 #pragma GCC unroll 3
-    for (int r = 0; r < R; ++r) xq[r] = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x[r] + q * T::kLanes)));
+    for (int r = 0; r < R; ++r)
+      xq[r] = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x[r] + q * T::kLanes)));
 #pragma GCC unroll 4
     for (int v = 0; v < kHalfPanel; ++v) {
       const __m256i w = _mm256_loadu_si256(panel + v);
@@ -50,15 +52,19 @@ void half_panel(const typename T::Value* const* x, const __m256i* panel, int64_t
 }
 
 template <class T>
-void tile(const typename T::Value* const* x, int64_t rows, const typename T::Value* panel, int64_t quads, typename T::Sum* sums) {
+void tile(const typename T::Value* const* x, int64_t rows, const typename T::Value* panel, int64_t quads,
+          typename T::Sum* sums) {
   for (int64_t r = 0; r < rows;) {
     const int n = static_cast<int>(rows - r < kTileRows ? rows - r : kTileRows);
     for (int half = 0; half < 2; ++half) {
       const __m256i* p = reinterpret_cast<const __m256i*>(panel) + half * kHalfPanel;
       __m256i* s = reinterpret_cast<__m256i*>(sums + r * portable::kRowSums) + half * kHalfPanel;
-      if (n == 3) half_panel<T, 3>(x + r, p, quads, s);
-      else if (n == 2) half_panel<T, 2>(x + r, p, quads, s);
-      else half_panel<T, 1>(x + r, p, quads, s);
+      if (n == 3)
+        half_panel<T, 3>(x + r, p, quads, s);
+      else if (n == 2)
+        half_panel<T, 2>(x + r, p, quads, s);
+      else
+        half_panel<T, 1>(x + r, p, quads, s);
     }
     r += n;
   }

@@ -16,9 +16,9 @@ namespace lathe::avx512 {
 
 namespace {
 
-constexpr int kTileRows = 6;         // 6 x 4 running sums, 4 quads of the panel, 1 of the row: 29 of 32 registers
-constexpr int kDirectRows = 4;       // up to here a panel's quads are used as they are read
-constexpr int kPieceQuads = 64;      // 16 KB of panel: stays in L1 beside the rows' 6 KB
+constexpr int kTileRows = 6;     // 6 x 4 running sums, 4 quads of the panel, 1 of the row: 29 of 32 registers
+constexpr int kDirectRows = 4;   // up to here a panel's quads are used as they are read
+constexpr int kPieceQuads = 64;  // 16 KB of panel: stays in L1 beside the rows' 6 KB
 constexpr int64_t kLine = 64;
 
 using Quads = __m512i;
@@ -66,7 +66,9 @@ struct BF16ToF32 {
 struct F16ToF32 {
   static constexpr int kStep = 8, kQuads = 2, kBytes = 2;
   static void load(const char* const r[4], Quads* q) {
-    const auto widened = [](const char* p) { return _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))); };
+    const auto widened = [](const char* p) {
+      return _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    };
     const __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(widened(r[0])), widened(r[1]), 1);
     const __m512i b = _mm512_inserti64x4(_mm512_castsi256_si512(widened(r[2])), widened(r[3]), 1);
     split_floats(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd), q[0], q[1]);
@@ -80,9 +82,12 @@ alignas(64) constexpr uint16_t kTiny[32] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0
 inline __m512i bf16_of_e4m3(__m512i words) {
   const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7f));
   __m512i bits = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
-  bits = _mm512_mask_permutexvar_epi16(bits, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)), magnitude, _mm512_load_si512(kTiny));
-  bits = _mm512_mask_mov_epi16(bits, _mm512_cmpeq_epu16_mask(magnitude, _mm512_set1_epi16(0x7f)), _mm512_set1_epi16(0x7fc0));
-  return _mm512_ternarylogic_epi32(bits, _mm512_slli_epi16(words, 8), _mm512_set1_epi16(static_cast<short>(0x8000)), 0xf8);  // a | b & c
+  bits = _mm512_mask_permutexvar_epi16(bits, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)), magnitude,
+                                       _mm512_load_si512(kTiny));
+  bits = _mm512_mask_mov_epi16(bits, _mm512_cmpeq_epu16_mask(magnitude, _mm512_set1_epi16(0x7f)),
+                               _mm512_set1_epi16(0x7fc0));
+  return _mm512_ternarylogic_epi32(bits, _mm512_slli_epi16(words, 8), _mm512_set1_epi16(static_cast<short>(0x8000)),
+                                   0xf8);  // a | b & c
 }
 
 struct E4M3ToF32 {
@@ -113,7 +118,9 @@ struct I8AsIs {
 struct MeetF32 {
   using Sum = __m512;
   static Sum zero() { return _mm512_setzero_ps(); }
-  static Sum add(Sum sum, Quads x, Quads w) { return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum); }
+  static Sum add(Sum sum, Quads x, Quads w) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(w), sum);
+  }
 };
 struct MeetBF16 {
   using Sum = __m512;
@@ -133,12 +140,16 @@ struct MeetI8 {  // x is kept as x + 128, unsigned
   }
 };
 
-inline Quads row_quad(const char* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Quads row_quad(const char* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 
 // --- the sums of 16 outputs, in order
 
 inline __m512 across(__m512 s0, __m512 s1, __m512 s2, __m512 s3) {
-  const auto pair = [](__m512 a, __m512 b) { return _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b))); };
+  const auto pair = [](__m512 a, __m512 b) {
+    return _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+  };
   const __m512d a = pair(s0, s1), b = pair(s2, s3);
   return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
 }
@@ -175,8 +186,8 @@ struct TileRows {
   const float* scale[kTileRows];  // where rows are quantised
 };
 
-// What is fetched while a tile is worked on: some lines before it, or some a quad. Spread as thinly as can be: a core has
-// 16 places for lines on their way, and x needs them, too.
+// What is fetched while a tile is worked on: some lines before it, or some a quad. Spread as thinly as can be: a core
+// has 16 places for lines on their way, and x needs them, too.
 struct Fetch {
   const char* at = nullptr;
   int lines_before = 0, lines_per_quad = 0;
@@ -189,8 +200,8 @@ constexpr bool begins(Piece p) { return p == kWhole || p == kFirst; }
 constexpr bool ends(Piece p) { return p == kWhole || p == kLast; }
 
 template <class Meet, Piece kPiece, int R>
-void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads, Fetch fetch, const Finish& finish, typename Meet::Sum* sums,
-          float* values) {
+void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads, Fetch fetch, const Finish& finish,
+          typename Meet::Sum* sums, float* values) {
   const char* row[R];
   typename Meet::Sum s[R][4];
 #pragma GCC unroll 8
@@ -213,7 +224,8 @@ void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads,
   }
   if constexpr (ends(kPiece)) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) _mm512_store_ps(values + r * kPanel, finished(finish, rows.scale[r], s[r][0], s[r][1], s[r][2], s[r][3]));
+    for (int r = 0; r < R; ++r)
+      _mm512_store_ps(values + r * kPanel, finished(finish, rows.scale[r], s[r][0], s[r][1], s[r][2], s[r][3]));
   } else {
 #pragma GCC unroll 24
     for (int i = 0; i < R * 4; ++i) sums[i] = s[i / 4][i % 4];
@@ -223,12 +235,18 @@ void tile(const TileRows& rows, int64_t x_offset, const Quads* panel, int quads,
 template <class Meet, Piece kPiece, class... A>
 void tile(int rows, const A&... a) {
   switch (rows) {
-    case 1: return tile<Meet, kPiece, 1>(a...);
-    case 2: return tile<Meet, kPiece, 2>(a...);
-    case 3: return tile<Meet, kPiece, 3>(a...);
-    case 4: return tile<Meet, kPiece, 4>(a...);
-    case 5: return tile<Meet, kPiece, 5>(a...);
-    default: return tile<Meet, kPiece, 6>(a...);
+    case 1:
+      return tile<Meet, kPiece, 1>(a...);
+    case 2:
+      return tile<Meet, kPiece, 2>(a...);
+    case 3:
+      return tile<Meet, kPiece, 3>(a...);
+    case 4:
+      return tile<Meet, kPiece, 4>(a...);
+    case 5:
+      return tile<Meet, kPiece, 5>(a...);
+    default:
+      return tile<Meet, kPiece, 6>(a...);
   }
 }
 
@@ -250,7 +268,8 @@ struct BlockScales {
 
 // Lays out k in [begin, end) of 16 rows; past `width` there are zeros.
 template <class Load>
-void lay_out(const char* const rows[kPanel], int64_t begin, int64_t end, int64_t width, const BlockScales& scales, Quads* panel) {
+void lay_out(const char* const rows[kPanel], int64_t begin, int64_t end, int64_t width, const BlockScales& scales,
+             Quads* panel) {
   for (int v = 0; v < 4; ++v) {
     Quads* to = panel + v;
     __m512 scale = _mm512_set1_ps(1);
@@ -269,8 +288,10 @@ void lay_out(const char* const rows[kPanel], int64_t begin, int64_t end, int64_t
       Quads q[Load::kQuads];
       Load::load(r, q);
       if (scales.w) {
-        if (k >= scale_until) scale = scales.at(std::min(k, width - 1), v), scale_until = (k / scales.w->block_in + 1) * scales.w->block_in;
-        for (int i = 0; i < Load::kQuads; ++i) q[i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(q[i]), scale));
+        if (k >= scale_until)
+          scale = scales.at(std::min(k, width - 1), v), scale_until = (k / scales.w->block_in + 1) * scales.w->block_in;
+        for (int i = 0; i < Load::kQuads; ++i)
+          q[i] = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(q[i]), scale));
       }
       for (int i = 0; i < Load::kQuads; ++i) to[4 * i] = q[i];
     }
@@ -280,7 +301,8 @@ void lay_out(const char* const rows[kPanel], int64_t begin, int64_t end, int64_t
 // --- few rows: quads straight from the weight's rows, `stride` bytes apart; what lies `ahead` bytes further is fetched
 
 template <class Load, class Meet, int R, bool kCount>
-void direct(const char* const* x, const char* w, int64_t stride, int64_t width, int64_t ahead, typename Meet::Sum* sums, Int32s* counts) {
+void direct(const char* const* x, const char* w, int64_t stride, int64_t width, int64_t ahead, typename Meet::Sum* sums,
+            Int32s* counts) {
   constexpr int kStepBytes = Load::kStep * Load::kBytes, kSteps = kLine / kStepBytes;
   static_assert(kSteps == 2 || kSteps == 4);
   typename Meet::Sum s[R][4];
@@ -291,7 +313,8 @@ void direct(const char* const* x, const char* w, int64_t stride, int64_t width, 
   for (int i = 0; i < R * 4; ++i) s[i / 4][i % 4] = Meet::zero();
   const int64_t steps = width / Load::kStep, apart = 4 * stride;
   for (int64_t step = 0; step < steps; ++step, w += kStepBytes) {
-    const int64_t turn = step % kSteps * (4 / kSteps) * apart + ahead;  // each step fetches its share of the rows' lines
+    const int64_t turn =
+        step % kSteps * (4 / kSteps) * apart + ahead;  // each step fetches its share of the rows' lines
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
       const char* const r0 = w + v * stride;
@@ -343,7 +366,8 @@ void few(const Block& b, float* values) {
   direct<Load, Meet, R, kCount>(x, w, b.w.stride * Load::kBytes, b.w.in, ahead, sums, counts);
   const Finish finish = finish_of(b, counts);
   for (int r = 0; r < R; ++r)
-    _mm512_store_ps(values + r * kPanel, finished(finish, b.x.scale ? b.x.scale + b.row(r) : nullptr, sums[r * 4], sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]));
+    _mm512_store_ps(values + r * kPanel, finished(finish, b.x.scale ? b.x.scale + b.row(r) : nullptr, sums[r * 4],
+                                                  sums[r * 4 + 1], sums[r * 4 + 2], sums[r * 4 + 3]));
 }
 
 // Each output's sum of weights, four lanes a quad: what x + 128 adds too much of.
@@ -389,7 +413,8 @@ template <class Meet, Piece kPiece>
 void tiles_of_piece(const Block& b, int64_t x_offset, const Quads* panel, int quads, Ahead& ahead, const Finish& finish,
                     const PanelScratch& scratch, float* values) {
   auto* sums = reinterpret_cast<typename Meet::Sum*>(scratch.sums);
-  const int64_t tiles = tiles_of(b.rows), small = b.rows / tiles, larger = b.rows % tiles;  // rows of a tile: small, or one more
+  const int64_t tiles = tiles_of(b.rows), small = b.rows / tiles,
+                larger = b.rows % tiles;  // rows of a tile: small, or one more
   for (int64_t t = 0, row = 0; t < tiles; ++t) {
     const int n = static_cast<int>(small + (t < larger));
     TileRows at;
@@ -419,12 +444,16 @@ void many_rows(const Block& b, float* values, const PanelScratch& scratch) {
     lay_out<Load>(rows, k, end, b.w.in, scales, panel);
     if (std::is_same_v<Meet, MeetI8>) add_up(panel, quads, counts);
     if (end < padded) {
-      if (k == 0) tiles_of_piece<Meet, kFirst>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
-      else tiles_of_piece<Meet, kInner>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
+      if (k == 0)
+        tiles_of_piece<Meet, kFirst>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
+      else
+        tiles_of_piece<Meet, kInner>(b, x_offset, panel, quads, ahead, Finish{}, scratch, values);
     } else {
       const Finish finish = finish_of(b, counts);
-      if (k == 0) tiles_of_piece<Meet, kWhole>(b, x_offset, panel, quads, ahead, finish, scratch, values);
-      else tiles_of_piece<Meet, kLast>(b, x_offset, panel, quads, ahead, finish, scratch, values);
+      if (k == 0)
+        tiles_of_piece<Meet, kWhole>(b, x_offset, panel, quads, ahead, finish, scratch, values);
+      else
+        tiles_of_piece<Meet, kLast>(b, x_offset, panel, quads, ahead, finish, scratch, values);
     }
   }
 }
@@ -432,10 +461,14 @@ void many_rows(const Block& b, float* values, const PanelScratch& scratch) {
 template <class Load, class Meet>
 void product(const Block& b, float* values, const PanelScratch& scratch, bool may_be_direct = true) {
   if (may_be_direct && b.w.in % Load::kStep == 0 && b.first_out + kPanel <= b.w.out) switch (b.rows) {
-      case 1: return few<Load, Meet, 1>(b, values);
-      case 2: return few<Load, Meet, 2>(b, values);
-      case 3: return few<Load, Meet, 3>(b, values);
-      case 4: return few<Load, Meet, 4>(b, values);
+      case 1:
+        return few<Load, Meet, 1>(b, values);
+      case 2:
+        return few<Load, Meet, 2>(b, values);
+      case 3:
+        return few<Load, Meet, 3>(b, values);
+      case 4:
+        return few<Load, Meet, 4>(b, values);
     }
   static_assert(kDirectRows == 4);
   many_rows<Load, Meet>(b, values, scratch);
@@ -445,10 +478,14 @@ void multiply(const Block& b, float* values, const PanelScratch& scratch) {
   if (b.x.operand == Operand::kI8) return product<I8AsIs, MeetI8>(b, values, scratch);
   if (b.x.operand == Operand::kBF16) return product<BF16AsIs, MeetBF16>(b, values, scratch);
   switch (b.w.dtype) {
-    case DType::kF32: return product<F32ToF32, MeetF32>(b, values, scratch);
-    case DType::kBF16: return product<BF16ToF32, MeetF32>(b, values, scratch);
-    case DType::kF16: return product<F16ToF32, MeetF32>(b, values, scratch);
-    default: return product<E4M3ToF32, MeetF32>(b, values, scratch, b.w.is_w8a8());
+    case DType::kF32:
+      return product<F32ToF32, MeetF32>(b, values, scratch);
+    case DType::kBF16:
+      return product<BF16ToF32, MeetF32>(b, values, scratch);
+    case DType::kF16:
+      return product<F16ToF32, MeetF32>(b, values, scratch);
+    default:
+      return product<E4M3ToF32, MeetF32>(b, values, scratch, b.w.is_w8a8());
   }
 }
 
@@ -479,7 +516,8 @@ void chains(Quads* data) {
 }
 
 // A dot instruction does twice the work of an fp32 one, but on some cores takes four times as long (VDPBF16PS at one in
-// two cycles, beside two fp32 sums a cycle). So it is asked once, by the clock; the answers differ by far more than noise.
+// two cycles, beside two fp32 sums a cycle). So it is asked once, by the clock; the answers differ by far more than
+// noise.
 bool dot_beats_widening() {
   alignas(64) Quads data[10] = {};
   for (int i = 0; i < 10; ++i) data[i] = _mm512_set1_epi16(static_cast<short>(0x3f80 + i));

@@ -43,15 +43,17 @@ void prepare(const Rows& x, int64_t from, const PreparedRows& to, int64_t row, f
   if (steps.inverse == 0) return;
   for (int64_t i = 0; i < x.width; ++i) {
     const float step = floats[i] * steps.inverse;
-    if (int8) reinterpret_cast<int16_t*>(out)[i] = static_cast<int16_t>(std::lrint(step));
-    else reinterpret_cast<float*>(out)[i] = to_float(to_e4m3(step));
+    if (int8)
+      reinterpret_cast<int16_t*>(out)[i] = static_cast<int16_t>(std::lrint(step));
+    else
+      reinterpret_cast<float*>(out)[i] = to_float(to_e4m3(step));
   }
 }
 
 // --- values
 
-void store(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
-           bool round_to_bf16) {
+void store(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out,
+           int outs, bool round_to_bf16) {
   for (int64_t r = 0; r < rows; ++r) {
     float v[2 * kPanel];
     for (int i = 0; i < outs; ++i) {
@@ -62,10 +64,12 @@ void store(const float* values, int64_t rows, const float* bias, const Rows& y, 
   }
 }
 
-void swiglu(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias, float limit) {
+void swiglu(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias,
+            float limit) {
   for (int64_t r = 0; r < rows; ++r)
     for (int i = 0; i < outs; ++i) {
-      float g = gate[r * kPanel + i] + (gate_bias ? gate_bias[i] : 0), u = up[r * kPanel + i] + (up_bias ? up_bias[i] : 0);
+      float g = gate[r * kPanel + i] + (gate_bias ? gate_bias[i] : 0),
+            u = up[r * kPanel + i] + (up_bias ? up_bias[i] : 0);
       if (limit > 0) {  // written so that a NaN passes
         if (g > limit) g = limit;
         if (u > limit) u = limit;
@@ -75,7 +79,8 @@ void swiglu(float* gate, const float* up, int64_t rows, int outs, const float* g
     }
 }
 
-void put(const float* values, int64_t rows, int outs, bool round_to_bf16, const PreparedRows& to, int64_t first_row, int64_t first_out) {
+void put(const float* values, int64_t rows, int outs, bool round_to_bf16, const PreparedRows& to, int64_t first_row,
+         int64_t first_out) {
   for (int64_t r = 0; r < rows; ++r) {
     float* out = reinterpret_cast<float*>(to.at(first_row + r)) + first_out;
     for (int i = 0; i < kPanel; ++i) {
@@ -85,8 +90,8 @@ void put(const float* values, int64_t rows, int outs, bool round_to_bf16, const 
   }
 }
 
-void add_weighted(const float* values, int64_t rows, int outs, const float* bias, const float* weight, const int32_t* index, float* sum,
-                  int64_t sum_stride) {
+void add_weighted(const float* values, int64_t rows, int outs, const float* bias, const float* weight,
+                  const int32_t* index, float* sum, int64_t sum_stride) {
   for (int64_t r = 0; r < rows; ++r)
     for (int i = 0; i < outs; ++i)
       sum[index[r] * sum_stride + i] += weight[r] * (values[r * kPanel + i] + (bias ? bias[i] : 0));
@@ -107,8 +112,10 @@ void lay_out(const Weight& w, int64_t first_out, int64_t begin, int64_t quads, T
   float row[kPieceK] = {};
   const int64_t count = std::min(quads * kLanes, w.in - begin);
   for (int o = 0; o < kPanel; ++o) {
-    if (first_out + o < w.out) read_weight(w, first_out + o, begin, count, row);
-    else std::fill(row, row + count, 0.f);
+    if (first_out + o < w.out)
+      read_weight(w, first_out + o, begin, count, row);
+    else
+      std::fill(row, row + count, 0.f);
     for (int64_t q = 0; q < quads; ++q)
       for (int j = 0; j < kLanes; ++j) panel[(q * kPanel + o) * kLanes + j] = static_cast<T>(row[q * kLanes + j]);
   }
@@ -152,10 +159,13 @@ void multiply_as(Tile tile, const PanelBlock& b, float* values, const PanelScrat
     for (int64_t i = 0; i < b.rows; ++i) at[i] = reinterpret_cast<const T*>(b.x.at(b.row(i))) + k;
     tile(at, b.rows, panel, quads, sums);
   }
-  for (int64_t i = 0; i < b.rows; ++i) finish(sums + i * kRowSums, b.x, b.row(i), b.w, b.first_out, values + i * kPanel);
+  for (int64_t i = 0; i < b.rows; ++i)
+    finish(sums + i * kRowSums, b.x, b.row(i), b.w, b.first_out, values + i * kPanel);
 }
 
-void multiply(const PanelBlock& b, float* values, const PanelScratch& s) { multiply_by_tiles({tile_f32, tile_i16}, b, values, s); }
+void multiply(const PanelBlock& b, float* values, const PanelScratch& s) {
+  multiply_by_tiles({tile_f32, tile_i16}, b, values, s);
+}
 
 Operand operand(DType, const Weight& w) {
   if (w.is_w8a8()) return w.dtype == DType::kI8 ? Operand::kI8 : Operand::kE4M3;
@@ -167,12 +177,15 @@ int64_t row_bytes(Operand o, int64_t width) { return (width + 15) / 16 * 16 * (o
 }  // namespace
 
 void multiply_by_tiles(const Tiles& tiles, const PanelBlock& b, float* values, const PanelScratch& s) {
-  if (b.x.operand == Operand::kI8) multiply_as<int16_t, 8>(tiles.i16, b, values, s);
-  else multiply_as<float, 4>(tiles.f32, b, values, s);
+  if (b.x.operand == Operand::kI8)
+    multiply_as<int16_t, 8>(tiles.i16, b, values, s);
+  else
+    multiply_as<float, 4>(tiles.f32, b, values, s);
 }
 
 const PanelKernels& panel_kernels() {
-  static constexpr PanelKernels kernels{"portable", operand, row_bytes, prepare, multiply, store, swiglu, put, add_weighted};
+  static constexpr PanelKernels kernels{"portable", operand, row_bytes, prepare,     multiply,
+                                        store,      swiglu,  put,       add_weighted};
   return kernels;
 }
 

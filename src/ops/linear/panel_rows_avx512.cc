@@ -13,7 +13,9 @@ namespace {
 
 constexpr float kZeroRow = 1e-30f;  // a row whose largest value is below counts as zeros (linear.h)
 
-inline __mmask16 first_lanes(int64_t n) { return n >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << n) - 1); }
+inline __mmask16 first_lanes(int64_t n) {
+  return n >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << n) - 1);
+}
 
 inline __m512 widen(__m256i b) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16)); }
 
@@ -62,7 +64,8 @@ void prepare_i8(const Rows& x, int64_t from, const PreparedRows& to, int64_t row
   if (x.dtype == DType::kI8) {
     const char* in = static_cast<const char*>(x.at(from));
     for (int64_t i = 0; i < to.row_bytes; i += 16, ++out) {
-      const __m128i v = _mm_maskz_loadu_epi8(i < x.width ? first_lanes(x.width - i) : static_cast<__mmask16>(0), in + i);
+      const __m128i v =
+          _mm_maskz_loadu_epi8(i < x.width ? first_lanes(x.width - i) : static_cast<__mmask16>(0), in + i);
       _mm_storeu_si128(out, _mm_xor_si128(v, _mm_set1_epi8(static_cast<char>(0x80))));
     }
     to.scale[row] = x.scale[from];
@@ -122,7 +125,8 @@ void prepare_f32(const Rows& x, int64_t from, const PreparedRows& to, int64_t ro
   if (!plain) read_row(x, from, out);
   for (int64_t i = 0; i < x.width; i += 16) {
     const __mmask16 lanes = first_lanes(x.width - i);
-    _mm512_storeu_ps(out + i, panel_order(plain ? load_floats(x, data, i, lanes) : _mm512_maskz_loadu_ps(lanes, out + i)));
+    _mm512_storeu_ps(out + i,
+                     panel_order(plain ? load_floats(x, data, i, lanes) : _mm512_maskz_loadu_ps(lanes, out + i)));
   }
 }
 
@@ -130,7 +134,8 @@ void prepare_bf16(const Rows& x, int64_t from, const PreparedRows& to, int64_t r
   const char* in = static_cast<const char*>(x.at(from));
   char* out = to.at(row);
   for (int64_t i = 0; i < x.width; i += 16)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * 2), _mm256_maskz_loadu_epi16(first_lanes(x.width - i), in + i * 2));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * 2),
+                        _mm256_maskz_loadu_epi16(first_lanes(x.width - i), in + i * 2));
 }
 
 // e^v for v <= 0 or so, to 1 ulp: 2^n·p(r), |r| <= ln2/2. Above 88.7 infinity, below -104 zero; a NaN stays one.
@@ -140,7 +145,8 @@ inline __m512 exp_ps(__m512 v) {
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), v);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
   return _mm512_scalef_ps(p, n);
 }
 
@@ -148,15 +154,19 @@ inline __m512 exp_ps(__m512 v) {
 
 void prepare_row(const Rows& x, int64_t from_row, const PreparedRows& to, int64_t to_row, float* row_scratch) {
   switch (to.operand) {
-    case Operand::kF32: return prepare_f32(x, from_row, to, to_row);
-    case Operand::kBF16: return prepare_bf16(x, from_row, to, to_row);
-    case Operand::kE4M3: return prepare_e4m3(x, from_row, to, to_row, row_scratch);
-    case Operand::kI8: return prepare_i8(x, from_row, to, to_row, row_scratch);
+    case Operand::kF32:
+      return prepare_f32(x, from_row, to, to_row);
+    case Operand::kBF16:
+      return prepare_bf16(x, from_row, to, to_row);
+    case Operand::kE4M3:
+      return prepare_e4m3(x, from_row, to, to_row, row_scratch);
+    case Operand::kI8:
+      return prepare_i8(x, from_row, to, to_row, row_scratch);
   }
 }
 
-void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
-                  bool round_bf16) {
+void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row,
+                  int64_t first_out, int outs, bool round_bf16) {
   const int bytes = dtype_bytes(y.dtype), second = outs - kPanel;
   const float* next = values + kMaxBlockRows * kPanel;
   const __mmask16 lanes = first_lanes(outs), next_lanes = second > 0 ? first_lanes(second) : static_cast<__mmask16>(0);
@@ -164,12 +174,15 @@ void store_values(const float* values, int64_t rows, const float* bias, const Ro
   const __m512 b1 = bias && second > 0 ? _mm512_maskz_loadu_ps(next_lanes, bias + kPanel) : _mm512_setzero_ps();
   char* to = static_cast<char*>(y.data) + (first_row * y.stride + first_out) * bytes;
   for (int64_t r = 0; r < rows; ++r, to += y.stride * bytes) {
-    __m512 v0 = _mm512_load_ps(values + r * kPanel), v1 = second > 0 ? _mm512_load_ps(next + r * kPanel) : _mm512_setzero_ps();
+    __m512 v0 = _mm512_load_ps(values + r * kPanel),
+           v1 = second > 0 ? _mm512_load_ps(next + r * kPanel) : _mm512_setzero_ps();
     if (bias) v0 = _mm512_add_ps(v0, b0), v1 = _mm512_add_ps(v1, b1);
     if (y.dtype == DType::kBF16) {
       const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(narrow(v0)), narrow(v1), 1);
-      if (outs == 2 * kPanel) _mm512_storeu_si512(to, both);
-      else _mm512_mask_storeu_epi16(to, next_lanes << 16 | lanes, both);
+      if (outs == 2 * kPanel)
+        _mm512_storeu_si512(to, both);
+      else
+        _mm512_mask_storeu_epi16(to, next_lanes << 16 | lanes, both);
       continue;
     }
     if (round_bf16) v0 = widen(narrow(v0)), v1 = widen(narrow(v1));
@@ -178,7 +191,8 @@ void store_values(const float* values, int64_t rows, const float* bias, const Ro
   }
 }
 
-void swiglu_values(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias, float limit) {
+void swiglu_values(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias,
+                   float limit) {
   const __m512 gb = gate_bias ? _mm512_maskz_loadu_ps(first_lanes(outs), gate_bias) : _mm512_setzero_ps();
   const __m512 ub = up_bias ? _mm512_maskz_loadu_ps(first_lanes(outs), up_bias) : _mm512_setzero_ps();
   const __m512 high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit), one = _mm512_set1_ps(1);
@@ -206,8 +220,8 @@ void put_values(const float* values, int64_t rows, int outs, bool round_bf16, co
   }
 }
 
-void add_weighted_values(const float* values, int64_t rows, int outs, const float* bias, const float* weight, const int32_t* index,
-                         float* sum, int64_t sum_stride) {
+void add_weighted_values(const float* values, int64_t rows, int outs, const float* bias, const float* weight,
+                         const int32_t* index, float* sum, int64_t sum_stride) {
   const __mmask16 lanes = first_lanes(outs);
   const __m512 b = bias ? _mm512_maskz_loadu_ps(lanes, bias) : _mm512_setzero_ps();
   for (int64_t r = 0; r < rows; ++r) {

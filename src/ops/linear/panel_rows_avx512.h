@@ -7,12 +7,13 @@
 namespace lathe::avx512 {
 
 void prepare_row(const Rows& x, int64_t from_row, const PreparedRows& to, int64_t to_row, float* row_scratch);
-void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row, int64_t first_out, int outs,
-                  bool round_bf16);
-void swiglu_values(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias, float limit);
+void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row,
+                  int64_t first_out, int outs, bool round_bf16);
+void swiglu_values(float* gate, const float* up, int64_t rows, int outs, const float* gate_bias, const float* up_bias,
+                   float limit);
 void put_values(const float* values, int64_t rows, int outs, bool round_bf16, const PreparedRows& to, int64_t first_row,
                 int64_t first_out);
-void add_weighted_values(const float* values, int64_t rows, int outs, const float* bias, const float* weight, const int32_t* index,
-                         float* sum, int64_t sum_stride);
+void add_weighted_values(const float* values, int64_t rows, int outs, const float* bias, const float* weight,
+                         const int32_t* index, float* sum, int64_t sum_stride);
 
 }  // namespace lathe::avx512

@@ -6,11 +6,11 @@ namespace lathe {
 
 namespace {
 
-constexpr int64_t kPanelBytes = 16 << 10;  // a piece of K: 64 quads of 16 outputs
+constexpr int64_t kPanelBytes = 16 << 10;   // a piece of K: 64 quads of 16 outputs
 constexpr int64_t kSumBytes = kPanel * 16;  // of a row: 4 running sums an output
 constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
 constexpr int64_t kPassBytes = 32 << 20;
-constexpr int64_t kFewValues = 16 << 10;    // below, waking the pool costs more than the work
+constexpr int64_t kFewValues = 16 << 10;  // below, waking the pool costs more than the work
 
 }  // namespace
 
@@ -25,7 +25,11 @@ PanelWork::PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest
 }
 
 PreparedRows PanelWork::take(Operand operand, int64_t rows, int64_t width) const {
-  PreparedRows p{.operand = operand, .data = nullptr, .rows = rows, .width = width, .row_bytes = kernels.row_bytes(operand, width)};
+  PreparedRows p{.operand = operand,
+                 .data = nullptr,
+                 .rows = rows,
+                 .width = width,
+                 .row_bytes = kernels.row_bytes(operand, width)};
   p.data = ctx_.scratch->take<char>(rows * p.row_bytes);
   if (operand == Operand::kI8 || operand == Operand::kE4M3) p.scale = ctx_.scratch->take<float>(rows);
   return p;
@@ -33,19 +37,24 @@ PreparedRows PanelWork::take(Operand operand, int64_t rows, int64_t width) const
 
 void PanelWork::prepare(const Rows& x, const int32_t* index, const PreparedRows& to) const {
   const auto some = [&](Part rows, int worker) {
-    for (int64_t r = rows.begin; r < rows.end; ++r) kernels.prepare(x, index ? index[r] : r, to, r, scratch_[worker].row);
+    for (int64_t r = rows.begin; r < rows.end; ++r)
+      kernels.prepare(x, index ? index[r] : r, to, r, scratch_[worker].row);
   };
   if (to.rows * x.width <= kFewValues) return some({0, to.rows}, 0);
   const int64_t parts = std::min<int64_t>(to.rows, 8 * threads());
   run(parts, [&](int64_t part, int worker) { some(part_of(to.rows, parts, part), worker); });
 }
 
-int64_t block_rows(int64_t row_bytes) { return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 48, kMaxBlockRows); }
+int64_t block_rows(int64_t row_bytes) {
+  return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(row_bytes, 1), 48, kMaxBlockRows);
+}
 
-int64_t pass_rows(int64_t bytes_per_row) { return std::max<int64_t>(kMaxBlockRows, kPassBytes / std::max<int64_t>(1, bytes_per_row)); }
+int64_t pass_rows(int64_t bytes_per_row) {
+  return std::max<int64_t>(kMaxBlockRows, kPassBytes / std::max<int64_t>(1, bytes_per_row));
+}
 
-void PanelWork::multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias, const Rows& y, int64_t first_row,
-                                bool round_bf16, int worker) const {
+void PanelWork::multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias,
+                                const Rows& y, int64_t first_row, bool round_bf16, int worker) const {
   const PanelScratch& s = scratch_[worker];
   for (int64_t panel = panels.begin; panel < panels.end; panel += 2) {  // two: a row of them is a line of bf16
     const int64_t out = panel * kPanel, count = std::min<int64_t>(2, panels.end - panel);

@@ -13,12 +13,18 @@ struct Part {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
-inline Part part_of(int64_t count, int64_t parts, int64_t part) { return {count * part / parts, count * (part + 1) / parts}; }
+inline Part part_of(int64_t count, int64_t parts, int64_t part) {
+  return {count * part / parts, count * (part + 1) / parts};
+}
 
 inline int64_t panels_of(int64_t outs) { return (outs + kPanel - 1) / kPanel; }
-inline int panel_outs(const Weight& w, int64_t first_out) { return static_cast<int>(std::min<int64_t>(kPanel, w.out - first_out)); }
+inline int panel_outs(const Weight& w, int64_t first_out) {
+  return static_cast<int>(std::min<int64_t>(kPanel, w.out - first_out));
+}
 
-inline const float* bias_or_null(Array<const float> bias, int64_t first = 0) { return bias.empty() ? nullptr : bias.data + first; }
+inline const float* bias_or_null(Array<const float> bias, int64_t first = 0) {
+  return bias.empty() ? nullptr : bias.data + first;
+}
 inline const void* panel_at(const Weight& w, int64_t panel) { return w.at(panel * kPanel); }
 inline int64_t pieces(int64_t count, int64_t of) { return (count + of - 1) / of; }
 
@@ -40,8 +46,8 @@ class PanelWork {
   // Row i of `to` from row index[i] of x, or from row i.
   void prepare(const Rows& x, const int32_t* index, const PreparedRows& to) const;
   // y[first_row + r] = x[r]·wᵀ + bias, for r in rows and the outputs of `panels`.
-  void multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias, const Rows& y, int64_t first_row,
-                       bool round_bf16, int worker) const;
+  void multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias, const Rows& y,
+                       int64_t first_row, bool round_bf16, int worker) const;
 
   template <class T>
   T* take(int64_t count) const {

@@ -23,7 +23,8 @@ int64_t weight_bytes(int64_t out, int64_t in, WeightForm form) {
 
 Precision product_precision(DType x, WeightForm form) {
   if (form.w8a8) return form.dtype == DType::kI8 ? Precision::kInt8 : Precision::kBf16;
-  return x == DType::kBF16 && form.dtype != DType::kF32 && form.dtype != DType::kF16 ? Precision::kBf16 : Precision::kFp32;
+  return x == DType::kBF16 && form.dtype != DType::kF32 && form.dtype != DType::kF16 ? Precision::kBf16
+                                                                                     : Precision::kFp32;
 }
 
 }  // namespace lathe

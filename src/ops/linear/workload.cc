@@ -1,6 +1,7 @@
+#include "ops/workload.h"
+
 #include "ops/linear/linear.h"
 #include "ops/linear/weight_cases.h"
-#include "ops/workload.h"
 
 namespace lathe {
 
@@ -43,9 +44,10 @@ constexpr WeightForm kForms[] = {kF32Weights, kBF16Weights, kF16Weights, kBlockW
 AnyOp linear_workload() {
   std::vector<Case<LinearArgs>> cases;
   // No, one and a few rows, primes, one past a tile; widths below, at and past a vector; an output or two.
-  const std::pair<const char*, Shape> small[] = {
-      {"none", {0, 64, {8}}},      {"one", {1, 257, {1, 33}, true}}, {"few", {5, 128, {48, 16}}},    {"odd", {7, 331, {129}, true}},
-      {"tile", {13, 96, {17, 4}}}, {"rows", {67, 520, {150}}},       {"narrow", {3, 5, {7, 2}, true}}};
+  const std::pair<const char*, Shape> small[] = {{"none", {0, 64, {8}}},          {"one", {1, 257, {1, 33}, true}},
+                                                 {"few", {5, 128, {48, 16}}},     {"odd", {7, 331, {129}, true}},
+                                                 {"tile", {13, 96, {17, 4}}},     {"rows", {67, 520, {150}}},
+                                                 {"narrow", {3, 5, {7, 2}, true}}};
   for (DType x : {DType::kF32, DType::kBF16})
     for (WeightForm form : kForms)
       for (const auto& [name, shape] : small) cases.push_back(make_case(name, x, form, shape, false));
@@ -54,7 +56,8 @@ AnyOp linear_workload() {
 
   // bench/configs/1b.json: a KDA layer's projections and its output, a sparse layer's, the FP8 release's layout.
   for (int rows : {1, 8, 2048})
-    for (auto [x, form] : {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}}) {
+    for (auto [x, form] :
+         {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}}) {
       cases.push_back(make_case("kda_in", x, form, {rows, 1024, {1024, 1024, 1024, 8, 128, 128}}, true));
       cases.push_back(make_case("kda_out", x, form, {rows, 1024, {1024}}, true));
       cases.push_back(make_case("mla_q_b", x, form, {rows, 384, {2048}}, true));

@@ -14,8 +14,8 @@ void logits_pass(const PanelWork& work, const LmHeadArgs& args, Part part) {
   const int64_t panels = panels_of(args.w.out), blocks = pieces(part.size(), block_rows(x.row_bytes));
   const int64_t runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
-    work.multiply_panels(x, part_of(part.size(), blocks, task / runs), args.w, part_of(panels, runs, task % runs), nullptr, args.logits,
-                         part.begin, args.hidden.dtype == DType::kBF16, worker);
+    work.multiply_panels(x, part_of(part.size(), blocks, task / runs), args.w, part_of(panels, runs, task % runs),
+                         nullptr, args.logits, part.begin, args.hidden.dtype == DType::kBF16, worker);
   });
 }
 

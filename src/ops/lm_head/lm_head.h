@@ -2,8 +2,9 @@
 
 #include "ops/op.h"
 
-// Logits of chosen rows: logits[i] = hidden[row[i]]·wᵀ, fp32 sums, rounded to hidden's dtype as the reference does, kept
-// as f32. w may be a slice of the vocabulary. A row's bits depend on that row alone. Tolerance: 3e-6 with f32, 5e-3 bf16.
+// Logits of chosen rows: logits[i] = hidden[row[i]]·wᵀ, fp32 sums, rounded to hidden's dtype as the reference does,
+// kept as f32. w may be a slice of the vocabulary. A row's bits depend on that row alone. Tolerance: 3e-6 with f32,
+// 5e-3 bf16.
 namespace lathe {
 
 struct LmHeadArgs {

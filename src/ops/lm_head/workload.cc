@@ -1,6 +1,7 @@
+#include "ops/workload.h"
+
 #include "ops/linear/weight_cases.h"
 #include "ops/lm_head/lm_head.h"
-#include "ops/workload.h"
 
 namespace lathe {
 
@@ -33,7 +34,8 @@ AnyOp lm_head_workload() {
       for (auto [rows, wanted] : {std::pair{4, 0}, {2, 1}, {9, 3}, {17, 16}})
         cases.push_back(make_case(x, form, rows, wanted, 70, 211, false));
   for (int rows : {1, 8})
-    for (WeightForm form : {kBF16Weights, kInt8Weights}) cases.push_back(make_case(DType::kBF16, form, rows + 1, rows, 1024, 32768, true));
+    for (WeightForm form : {kBF16Weights, kInt8Weights})
+      cases.push_back(make_case(DType::kBF16, form, rows + 1, rows, 1024, 32768, true));
   return any_op(kLmHead, std::move(cases), rows_alone<LmHeadArgs>);
 }
 

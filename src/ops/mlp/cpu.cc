@@ -16,10 +16,12 @@ void mlp_pass(const PanelWork& work, const MlpArgs& args, Part part) {
   const Middle middle = take_middle(work, args.x.dtype, args.w.down, part.size());
   const GatedRows gated{&args.w, &forms.for_weight(args.w.gate), &forms.for_weight(args.w.up), nullptr, 0, args.limit};
   {
-    const int64_t panels = panels_of(args.w.gate.out), blocks = pieces(part.size(), block_rows(gated.x_gate->row_bytes));
+    const int64_t panels = panels_of(args.w.gate.out),
+                  blocks = pieces(part.size(), block_rows(gated.x_gate->row_bytes));
     const int64_t runs = panel_runs(panels, blocks, work.threads());
     work.run(blocks * runs, [&](int64_t task, int worker) {
-      gate_panels(work, gated, part_of(part.size(), blocks, task / runs), part_of(panels, runs, task % runs), middle, worker);
+      gate_panels(work, gated, part_of(part.size(), blocks, task / runs), part_of(panels, runs, task % runs), middle,
+                  worker);
     });
   }
   middle.complete(work);
@@ -27,8 +29,9 @@ void mlp_pass(const PanelWork& work, const MlpArgs& args, Part part) {
   const int64_t panels = panels_of(down.out), blocks = pieces(part.size(), block_rows(middle.rows.row_bytes));
   const int64_t runs = panel_runs(panels, blocks, work.threads());
   work.run(blocks * runs, [&](int64_t task, int worker) {
-    work.multiply_panels(middle.rows, part_of(part.size(), blocks, task / runs), down, part_of(panels, runs, task % runs),
-                         bias_or_null(args.w.down_bias), args.y, part.begin, false, worker);
+    work.multiply_panels(middle.rows, part_of(part.size(), blocks, task / runs), down,
+                         part_of(panels, runs, task % runs), bias_or_null(args.w.down_bias), args.y, part.begin, false,
+                         worker);
   });
 }
 

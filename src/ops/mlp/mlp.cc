@@ -7,9 +7,9 @@ namespace lathe {
 
 Status check_mlp_weights(const MlpWeights& w, int64_t hidden, int64_t out, const char* name) {
   const int64_t inner = w.gate.out;
-  for (Status s : {check_weight(w.gate, hidden, "gate"), check_weight(w.up, hidden, "up"), check_weight(w.down, inner, "down"),
-                   check_bias(w.gate_bias, inner, "gate_bias"), check_bias(w.up_bias, inner, "up_bias"),
-                   check_bias(w.down_bias, out, "down_bias")})
+  for (Status s : {check_weight(w.gate, hidden, "gate"), check_weight(w.up, hidden, "up"),
+                   check_weight(w.down, inner, "down"), check_bias(w.gate_bias, inner, "gate_bias"),
+                   check_bias(w.up_bias, inner, "up_bias"), check_bias(w.down_bias, out, "down_bias")})
     if (!s.is_ok()) return s.within(name);
   if (w.up.out != inner) return invalid("{}: gate has {} outputs, up {}", name, inner, w.up.out);
   if (w.down.out != out) return invalid("{}: down has {} outputs, y is {} wide", name, w.down.out, out);

@@ -1,7 +1,8 @@
+#include "ops/workload.h"
+
 #include "ops/linear/weight_cases.h"
 #include "ops/mlp/mlp.h"
 #include "ops/mlp/mlp_cases.h"
-#include "ops/workload.h"
 
 namespace lathe {
 
@@ -28,7 +29,8 @@ struct Shape {
 
 Case<MlpArgs> make_case(const char* name, DType x, WeightForm form, const Shape& s, bool bench) {
   return {{.name = fmt::format("{}_x{}_{}_rows{}", name, dtype_name(x), form.name, s.rows),
-           .bytes = mlp_weight_bytes(s.hidden, s.inner, s.out, form) + int64_t{s.rows} * (s.hidden + s.out) * dtype_bytes(x),
+           .bytes =
+               mlp_weight_bytes(s.hidden, s.inner, s.out, form) + int64_t{s.rows} * (s.hidden + s.out) * dtype_bytes(x),
            .flop = int64_t{2} * s.rows * s.inner * (2 * s.hidden + s.out),
            .traffic = Traffic::kRead,
            .precision = product_precision(x, form),
@@ -55,7 +57,8 @@ AnyOp mlp_workload() {
       for (const auto& [name, shape] : small)
         if (form.dtype != DType::kF16 || shape.rows == 7) cases.push_back(make_case(name, x, form, shape, false));
   for (int rows : {1, 8, 2048})  // the dense layer of bench/configs/1b.json
-    for (auto [x, form] : {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
+    for (auto [x, form] :
+         {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
       cases.push_back(make_case("dense", x, form, {rows, 1024, 4096, 1024, false, 10}, true));
   return any_op(kMlp, std::move(cases), rows_alone<MlpArgs>);
 }

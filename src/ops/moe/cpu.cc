@@ -6,8 +6,8 @@
 #include "ops/moe/routing.h"
 #include "ops/moe/variants.h"
 
-// Rows are sorted by expert; then an expert is a feed-forward on its rows, and its weights are read once. Down is cut by
-// columns alone: a task adds all experts' shares of its columns, in ascending order of id, so no two tasks meet.
+// Rows are sorted by expert; then an expert is a feed-forward on its rows, and its weights are read once. Down is cut
+// by columns alone: a task adds all experts' shares of its columns, in ascending order of id, so no two tasks meet.
 
 namespace lathe {
 
@@ -20,7 +20,12 @@ constexpr int64_t kSumBytes = 512 << 10;  // of a task's columns of all rows: a 
 class MoePass {
  public:
   MoePass(OpContext& ctx, const PanelKernels& kernels, const MoeArgs& args, Part part)
-      : ctx_(ctx), args_(args), part_(part), rows_(part.size()), work_(ctx, kernels, widest(args)), forms_(work_, args.x.slice(part.begin, rows_)) {}
+      : ctx_(ctx),
+        args_(args),
+        part_(part),
+        rows_(part.size()),
+        work_(ctx, kernels, widest(args)),
+        forms_(work_, args.x.slice(part.begin, rows_)) {}
 
   void run() {
     route();
@@ -49,7 +54,8 @@ class MoePass {
     const int64_t panels = panels_of(router.out), blocks = pieces(rows_, block_rows(x.row_bytes));
     work_.run(blocks * panels, [&](int64_t task, int worker) {
       const int64_t panel = task % panels;
-      work_.multiply_panels(x, part_of(rows_, blocks, task / panels), router, {panel, panel + 1}, nullptr, logits, 0, false, worker);
+      work_.multiply_panels(x, part_of(rows_, blocks, task / panels), router, {panel, panel + 1}, nullptr, logits, 0,
+                            false, worker);
     });
     const int64_t shares = rows_ * args_.top_k;
     int32_t* expert = work_.take<int32_t>(shares);
@@ -58,11 +64,13 @@ class MoePass {
     work_.run(parts, [&](int64_t task, int worker) {
       const Part rows = part_of(rows_, parts, task);
       for (int64_t r = rows.begin; r < rows.end; ++r)
-        choose_experts(args_, logits.f32(r), work_.scratch(worker).row, expert + r * args_.top_k, weight + r * args_.top_k);
+        choose_experts(args_, logits.f32(r), work_.scratch(worker).row, expert + r * args_.top_k,
+                       weight + r * args_.top_k);
     });
     if (!args_.chosen.empty()) std::copy_n(expert, shares, args_.chosen.data + part_.begin * args_.top_k);
     if (!args_.chosen_weight.empty()) std::copy_n(weight, shares, args_.chosen_weight.data + part_.begin * args_.top_k);
-    by_expert_ = {work_.take<int64_t>(args_.experts.count + 1), work_.take<int32_t>(shares), work_.take<float>(shares), 0};
+    by_expert_ = {work_.take<int64_t>(args_.experts.count + 1), work_.take<int32_t>(shares), work_.take<float>(shares),
+                  0};
     sort_by_expert(args_, rows_, expert, weight, by_expert_);
   }
 
@@ -78,13 +86,21 @@ class MoePass {
     const auto add = [&](const MlpWeights& w, const int32_t* index, int64_t rows, const Middle& middle, int64_t first) {
       if (rows == 0) return;
       Job& j = jobs[count++];
-      j = {{&w, &forms_.for_weight(w.gate), &forms_.for_weight(w.up), index, first, args_.limit}, &middle, rows, panels_of(w.gate.out), 0, 0, 0};
+      j = {{&w, &forms_.for_weight(w.gate), &forms_.for_weight(w.up), index, first, args_.limit},
+           &middle,
+           rows,
+           panels_of(w.gate.out),
+           0,
+           0,
+           0};
       j.blocks = pieces(rows, block_rows(j.gated.x_gate->row_bytes));
       panels += j.panels * j.blocks;
     };
-    if (by_expert_.shares() > 0) expert_middle_ = take_middle(work_, args_.x.dtype, args_.experts[0].down, by_expert_.shares());
+    if (by_expert_.shares() > 0)
+      expert_middle_ = take_middle(work_, args_.x.dtype, args_.experts[0].down, by_expert_.shares());
     for (int64_t e = 0; e < args_.experts.count; ++e)
-      add(args_.experts[e], by_expert_.row + by_expert_.begin[e], by_expert_.begin[e + 1] - by_expert_.begin[e], expert_middle_, by_expert_.begin[e]);
+      add(args_.experts[e], by_expert_.row + by_expert_.begin[e], by_expert_.begin[e + 1] - by_expert_.begin[e],
+          expert_middle_, by_expert_.begin[e]);
     if (args_.shared.count) {
       shared_middle_ = take_middle(work_, args_.x.dtype, args_.shared[0].down, rows_);
       add(args_.shared[0], nullptr, rows_, shared_middle_, 0);
@@ -96,9 +112,11 @@ class MoePass {
       tasks += j.blocks * j.runs;
     }
     work_.run(tasks, [&](int64_t task, int worker) {
-      const Job& j = *(std::upper_bound(jobs, jobs + count, task, [](int64_t t, const Job& job) { return t < job.first_task; }) - 1);
+      const Job& j = *(
+          std::upper_bound(jobs, jobs + count, task, [](int64_t t, const Job& job) { return t < job.first_task; }) - 1);
       const int64_t local = task - j.first_task;
-      gate_panels(work_, j.gated, part_of(j.rows, j.blocks, local / j.runs), part_of(j.panels, j.runs, local % j.runs), *j.middle, worker);
+      gate_panels(work_, j.gated, part_of(j.rows, j.blocks, local / j.runs), part_of(j.panels, j.runs, local % j.runs),
+                  *j.middle, worker);
     });
     expert_middle_.complete(work_);
     shared_middle_.complete(work_);
@@ -117,25 +135,31 @@ class MoePass {
       begin_sums(start, mine, sum);
       if (routed)
         for (int64_t e = 0; e < args_.experts.count; ++e)
-          add_expert(args_.experts[e].down, args_.experts[e].down_bias, by_expert_.begin[e], by_expert_.begin[e + 1], mine, sum, worker);
+          add_expert(args_.experts[e].down, args_.experts[e].down_bias, by_expert_.begin[e], by_expert_.begin[e + 1],
+                     mine, sum, worker);
       if (shared && args_.shared.count) add_shared(args_.shared[0].down, args_.shared[0].down_bias, mine, sum, worker);
       for (int64_t panel = mine.begin; panel < mine.end; ++panel)
-        work_.kernels.store(sum + (panel - mine.begin) * rows_ * kPanel, rows_, nullptr, y, 0, panel * kPanel, outs_of(panel), false);
+        work_.kernels.store(sum + (panel - mine.begin) * rows_ * kPanel, rows_, nullptr, y, 0, panel * kPanel,
+                            outs_of(panel), false);
     });
   }
 
-  int outs_of(int64_t panel) const { return static_cast<int>(std::min<int64_t>(kPanel, args_.y.width - panel * kPanel)); }
+  int outs_of(int64_t panel) const {
+    return static_cast<int>(std::min<int64_t>(kPanel, args_.y.width - panel * kPanel));
+  }
 
   void begin_sums(const Rows* start, Part panels, float* sum) const {
     std::memset(sum, 0, panels.size() * rows_ * kPanel * sizeof(float));
     if (!start) return;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel)
       for (int64_t r = 0; r < rows_; ++r)
-        std::copy_n(start->f32(r) + panel * kPanel, outs_of(panel), sum + ((panel - panels.begin) * rows_ + r) * kPanel);
+        std::copy_n(start->f32(r) + panel * kPanel, outs_of(panel),
+                    sum + ((panel - panels.begin) * rows_ + r) * kPanel);
   }
 
   // Shares [begin, end) of one expert, on `panels`.
-  void add_expert(const Weight& down, Array<const float> bias, int64_t begin, int64_t end, Part panels, float* sum, int worker) const {
+  void add_expert(const Weight& down, Array<const float> bias, int64_t begin, int64_t end, Part panels, float* sum,
+                  int worker) const {
     const PanelScratch& s = work_.scratch(worker);
     for (int64_t i = begin; i < end; i += kMaxBlockRows) {
       const int64_t rows = std::min<int64_t>(kMaxBlockRows, end - i);

@@ -12,14 +12,18 @@ Status check_routing(const MoeArgs& args) {
   if (args.expert_count < 1 || args.top_k < 1 || args.top_k > args.expert_count)
     return invalid("top_k {} of {} experts", args.top_k, args.expert_count);
   if (args.first_expert < 0 || args.first_expert + args.experts.count > args.expert_count)
-    return invalid("experts [{}, {}) of {}", args.first_expert, args.first_expert + args.experts.count, args.expert_count);
+    return invalid("experts [{}, {}) of {}", args.first_expert, args.first_expert + args.experts.count,
+                   args.expert_count);
   if (args.groups < 1 || args.expert_count % args.groups != 0)
     return invalid("{} experts don't fall into {} groups", args.expert_count, args.groups);
-  if (args.top_groups < 1 || args.top_groups > args.groups) return invalid("top_groups {} of {}", args.top_groups, args.groups);
+  if (args.top_groups < 1 || args.top_groups > args.groups)
+    return invalid("top_groups {} of {}", args.top_groups, args.groups);
   if (args.router.dtype != DType::kF32 && args.router.dtype != DType::kBF16)
     return invalid("router must be f32 or bf16, not {}", dtype_name(args.router.dtype));
-  if (args.router.out != args.expert_count) return invalid("router has {} outputs for {} experts", args.router.out, args.expert_count);
-  if (args.bias.count != args.expert_count) return invalid("bias has {} values for {} experts", args.bias.count, args.expert_count);
+  if (args.router.out != args.expert_count)
+    return invalid("router has {} outputs for {} experts", args.router.out, args.expert_count);
+  if (args.bias.count != args.expert_count)
+    return invalid("bias has {} values for {} experts", args.bias.count, args.expert_count);
   return check_weight(args.router, args.x.width, "router");
 }
 
@@ -34,7 +38,8 @@ Status check(const MoeArgs& args) {
     LATHE_RETURN_IF_ERROR(check_mlp_weights(args.shared[e], args.x.width, args.y.width, "the shared expert"));
   const int64_t chosen = args.x.rows * args.top_k;
   for (int64_t count : {args.chosen.count, args.chosen_weight.count})
-    if (count != 0 && count != chosen) return invalid("chosen has {} values for {} rows, top {}", count, args.x.rows, args.top_k);
+    if (count != 0 && count != chosen)
+      return invalid("chosen has {} values for {} rows, top {}", count, args.x.rows, args.top_k);
   return Status::ok();
 }
 

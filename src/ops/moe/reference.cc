@@ -19,7 +19,8 @@ struct Choice {
 
 // A NaN counts below -inf; of equals the lower id comes first.
 bool better(const std::vector<float>& value, int a, int b) {
-  if (std::isnan(value[a]) || std::isnan(value[b])) return std::isnan(value[a]) == std::isnan(value[b]) ? a < b : std::isnan(value[b]);
+  if (std::isnan(value[a]) || std::isnan(value[b]))
+    return std::isnan(value[a]) == std::isnan(value[b]) ? a < b : std::isnan(value[b]);
   return value[a] != value[b] ? value[a] > value[b] : a < b;
 }
 
@@ -82,7 +83,8 @@ Status moe(OpContext& ctx, const MoeArgs& args) {
     }
     for (int64_t o = 0; o < args.y.width; ++o) routed[r * args.y.width + o] = static_cast<float>(sum[o]);
   }
-  if (ctx.comm && args.experts.count < args.expert_count) ctx.comm->all_reduce_sum(routed.data(), args.x.rows * args.y.width);
+  if (ctx.comm && args.experts.count < args.expert_count)
+    ctx.comm->all_reduce_sum(routed.data(), args.x.rows * args.y.width);
   for (int64_t r = 0; r < args.x.rows; ++r) {
     std::vector<double> shared(args.y.width);
     if (args.shared.count) shared = mlp_row(args.x, r, args.shared[0], args.limit);

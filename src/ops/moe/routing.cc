@@ -40,7 +40,8 @@ void keep_groups(const MoeArgs& args, float* score, float* group) {
   }
   for (int g = 0; g < args.groups; ++g) {
     int better = 0;  // groups that come before g: of a greater score, or of an equal one and a lower id
-    for (int h = 0; h < args.groups; ++h) better += rank_of(group[h]) > rank_of(group[g]) || (rank_of(group[h]) == rank_of(group[g]) && h < g);
+    for (int h = 0; h < args.groups; ++h)
+      better += rank_of(group[h]) > rank_of(group[g]) || (rank_of(group[h]) == rank_of(group[g]) && h < g);
     if (better >= args.top_groups) std::fill_n(score + g * size, size, kNone);
   }
 }
@@ -58,7 +59,8 @@ void choose_experts(const MoeArgs& args, const float* logits, float* values, int
   std::sort(expert, expert + args.top_k);
   float sum = 0;
   for (int j = 0; j < args.top_k; ++j) sum += s[expert[j]];
-  for (int j = 0; j < args.top_k; ++j) weight[j] = (args.normalise ? s[expert[j]] / (sum + 1e-20f) : s[expert[j]]) * args.routed_scale;
+  for (int j = 0; j < args.top_k; ++j)
+    weight[j] = (args.normalise ? s[expert[j]] / (sum + 1e-20f) : s[expert[j]]) * args.routed_scale;
 }
 
 void sort_by_expert(const MoeArgs& args, int64_t rows, const int32_t* expert, const float* weight, RowsByExpert& to) {

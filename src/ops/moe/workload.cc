@@ -1,8 +1,9 @@
+#include "ops/workload.h"
+
 #include <algorithm>
 
 #include "ops/mlp/mlp_cases.h"
 #include "ops/moe/moe.h"
-#include "ops/workload.h"
 
 namespace lathe {
 
@@ -28,7 +29,8 @@ struct Lists {
 MoeArgs build(CaseBuilder& b, DType x, WeightForm form, const Shape& s, std::vector<std::unique_ptr<Lists>>& kept) {
   auto lists = std::make_unique<Lists>();
   const int held = s.held < 0 ? s.experts : s.held;
-  for (int e = 0; e < held; ++e) lists->experts.push_back(make_mlp_weights(b, s.hidden, s.inner, s.hidden, form, false));
+  for (int e = 0; e < held; ++e)
+    lists->experts.push_back(make_mlp_weights(b, s.hidden, s.inner, s.hidden, form, false));
   if (s.shared) lists->shared.push_back(make_mlp_weights(b, s.hidden, s.inner, s.hidden, form, false));
   MoeArgs args{.x = b.rows(s.rows, s.hidden, x),
                .router = b.weight(s.experts, s.hidden, DType::kF32, 1.5 / std::sqrt(s.hidden)),
@@ -53,8 +55,8 @@ MoeArgs build(CaseBuilder& b, DType x, WeightForm form, const Shape& s, std::vec
 Case<MoeArgs> make_case(const char* name, DType x, WeightForm form, const Shape& s, bool bench) {
   const int64_t experts = experts_hit(s) + s.shared, per_row = s.top_k + s.shared;
   CaseInfo info{.name = fmt::format("{}_x{}_{}_rows{}", name, dtype_name(x), form.name, s.rows),
-                .bytes = experts * mlp_weight_bytes(s.hidden, s.inner, s.hidden, form) + int64_t{4} * s.experts * s.hidden +
-                         int64_t{2} * s.rows * s.hidden * dtype_bytes(x),
+                .bytes = experts * mlp_weight_bytes(s.hidden, s.inner, s.hidden, form) +
+                         int64_t{4} * s.experts * s.hidden + int64_t{2} * s.rows * s.hidden * dtype_bytes(x),
                 .flop = int64_t{2} * s.rows * s.hidden * (per_row * 3 * s.inner + s.experts),
                 .traffic = Traffic::kRead,
                 .precision = product_precision(x, form),
@@ -79,7 +81,8 @@ AnyOp moe_workload() {
     for (WeightForm form : {kF32Weights, kBF16Weights, kBlockWeights, kInt8Weights, kFp8Weights})
       for (const auto& [name, shape] : small) cases.push_back(make_case(name, x, form, shape, false));
   for (int rows : {1, 8, 2048})  // a sparse layer of bench/configs/1b.json
-    for (auto [x, form] : {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
+    for (auto [x, form] :
+         {std::pair{DType::kBF16, kBF16Weights}, {DType::kBF16, kInt8Weights}, {DType::kF32, kBF16Weights}})
       cases.push_back(make_case("experts64", x, form, {rows, 1024, 256, 64, 8, 1, 1, true}, true));
   return any_op(kMoe, std::move(cases), rows_alone<MoeArgs>);
 }

@@ -7,8 +7,8 @@
 #include "ops/sample/draw.h"
 #include "ops/sample/sample.h"
 
-// Draws over a file's Lanes, without sorting the vocabulary: weights are summed in buckets of falling logit, and only the
-// bucket that holds a boundary or the drawn token is sorted. Restriction to top_k comes first, by one partial sort.
+// Draws over a file's Lanes, without sorting the vocabulary: weights are summed in buckets of falling logit, and only
+// the bucket that holds a boundary or the drawn token is sorted. Restriction to top_k comes first, by one partial sort.
 
 namespace lathe {
 namespace {
@@ -24,7 +24,9 @@ struct Candidate {
   float logit;
 };
 
-inline bool ranks_before(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+inline bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
 
 // A worker's own memory.
 struct SampleSpace {
@@ -52,7 +54,9 @@ class RowSampler {
  private:
   using V = Lanes::V;
 
-  static V load(const float* p, int64_t n) { return n >= Lanes::kCount ? Lanes::load(p) : Lanes::load(p, static_cast<int>(n)); }
+  static V load(const float* p, int64_t n) {
+    return n >= Lanes::kCount ? Lanes::load(p) : Lanes::load(p, static_cast<int>(n));
+  }
 
   // -1: nothing is finite.
   int32_t find_greatest() const {
@@ -65,8 +69,8 @@ class RowSampler {
       int64_t i = begin;
       for (; i + Lanes::kCount <= end; i += Lanes::kCount) {
         const V x = Lanes::load(logits_ + i);
-        most = Lanes::max(x, most);                     // of a NaN: what was there
-        any = Lanes::max(x - x + Lanes::set(1), any);   // 1 of what is finite, else NaN
+        most = Lanes::max(x, most);                    // of a NaN: what was there
+        any = Lanes::max(x - x + Lanes::set(1), any);  // 1 of what is finite, else NaN
       }
       float largest = Lanes::largest(most);
       finite = finite || Lanes::largest(any) > 0;
@@ -152,7 +156,9 @@ class RowSampler {
     return walk(space_.candidates, b == end.bucket ? end.count : n, target);
   }
 
-  static Cut earlier(const Cut& a, const Cut& b) { return b.bucket < a.bucket || (b.bucket == a.bucket && b.count < a.count) ? b : a; }
+  static Cut earlier(const Cut& a, const Cut& b) {
+    return b.bucket < a.bucket || (b.bucket == a.bucket && b.count < a.count) ? b : a;
+  }
 
   // Bucket of each logit, and the sum of each bucket's weights. What is never taken has bucket kBuckets.
   void fill_buckets() const {
@@ -168,9 +174,12 @@ class RowSampler {
       uint16_t* bucket = space_.bucket + begin;
       for (int64_t i = 0; i < count; ++i) {
         const float d = space_.weight[i], scaled = d * kBucketsPerUnit;
-        bucket[i] = static_cast<uint16_t>(scaled < kBuckets - 1 ? static_cast<int32_t>(scaled) : d < INFINITY ? kBuckets - 1 : kBuckets);
+        bucket[i] = static_cast<uint16_t>(scaled < kBuckets - 1 ? static_cast<int32_t>(scaled)
+                                          : d < INFINITY        ? kBuckets - 1
+                                                                : kBuckets);
       }
-      for (int64_t i = 0; i < count; i += Lanes::kCount) Lanes::store(space_.weight + i, Lanes::exp(Lanes::zero() - Lanes::load(space_.weight + i)));
+      for (int64_t i = 0; i < count; i += Lanes::kCount)
+        Lanes::store(space_.weight + i, Lanes::exp(Lanes::zero() - Lanes::load(space_.weight + i)));
       for (int64_t i = 0; i < count; ++i)
         if (bucket[i] < kBuckets) space_.sum[bucket[i]] += space_.weight[i];
     }
@@ -191,7 +200,8 @@ class RowSampler {
     while (cut.bucket + 1 < kBuckets && cut.sum + space_.sum[cut.bucket] < least) cut.sum += space_.sum[cut.bucket++];
     while (cut.bucket + 1 < kBuckets && space_.sum[cut.bucket] == 0) ++cut.bucket;
     const int64_t n = sort_bucket(cut.bucket);
-    while (cut.count < n && (cut.count == 0 || cut.sum < least)) cut.sum += weight(space_.candidates[cut.count++].logit);
+    while (cut.count < n && (cut.count == 0 || cut.sum < least))
+      cut.sum += weight(space_.candidates[cut.count++].logit);
     return cut;
   }
 
@@ -229,10 +239,11 @@ inline Status sample_rows(OpContext& ctx, const SampleArgs& args) {
   const int64_t threads = ctx.pool->threads(), vocab = args.vocab;
   SampleSpace* spaces = ctx.scratch->take<SampleSpace>(threads);
   for (int64_t t = 0; t < threads; ++t)
-    spaces[t] = {ctx.scratch->take<Candidate>(vocab), ctx.scratch->take<uint16_t>(vocab), ctx.scratch->take<float>(kStretch),
-                 ctx.scratch->take<double>(kBuckets)};
+    spaces[t] = {ctx.scratch->take<Candidate>(vocab), ctx.scratch->take<uint16_t>(vocab),
+                 ctx.scratch->take<float>(kStretch), ctx.scratch->take<double>(kBuckets)};
   ctx.pool->run(args.logits.rows, [&](int64_t row, int worker) {
-    args.token[row] = RowSampler(args.logits.f32(row), args.vocab, args.settings[row], spaces[worker]).draw(args.position[row]);
+    args.token[row] =
+        RowSampler(args.logits.f32(row), args.vocab, args.settings[row], spaces[worker]).draw(args.position[row]);
   });
   return Status::ok();
 }

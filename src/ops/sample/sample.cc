@@ -7,7 +7,8 @@ namespace lathe {
 namespace {
 
 Status check(const SampleArgs& a) {
-  if (a.vocab < 1 || a.logits.width < a.vocab) return invalid("vocab ({}) must be between 1 and the logits' width ({})", a.vocab, a.logits.width);
+  if (a.vocab < 1 || a.logits.width < a.vocab)
+    return invalid("vocab ({}) must be between 1 and the logits' width ({})", a.vocab, a.logits.width);
   if (a.logits.dtype != DType::kF32) return invalid("logits must be f32, not {}", dtype_name(a.logits.dtype));
   if (a.settings.count < a.logits.rows || a.position.count < a.logits.rows || a.token.count < a.logits.rows)
     return invalid("settings, position and token need {} entries", a.logits.rows);

@@ -2,8 +2,8 @@
 
 #include "ops/op.h"
 
-// The next token of each row, from f32 logits. Ids >= vocab (padding of the matrix) are never taken. NaN logits count as
-// -inf; a row without a finite logit gives -1.
+// The next token of each row, from f32 logits. Ids >= vocab (padding of the matrix) are never taken. NaN logits count
+// as -inf; a row without a finite logit gives -1.
 //   temperature 0: the greatest logit, ties to the lower id. Otherwise p = softmax(logits/temperature), restricted to
 //   the top_k greatest (0: all) and renormalised, then to the smallest set of greatest p whose sum >= top_p, then to
 //   p >= min_p·max p; renormalised, drawn by inversion, ids in order of falling p (ties: lower id first).
@@ -17,10 +17,10 @@ struct SampleSettings {
 };
 
 struct SampleArgs {
-  Rows logits;                             // [rows, >= vocab], f32
-  Array<const SampleSettings> settings;    // [rows]
-  Array<const int32_t> position;           // [rows]: of the token that is drawn
-  Array<int32_t> token;                    // [rows]
+  Rows logits;                           // [rows, >= vocab], f32
+  Array<const SampleSettings> settings;  // [rows]
+  Array<const int32_t> position;         // [rows]: of the token that is drawn
+  Array<int32_t> token;                  // [rows]
   int vocab = 0;
 
   template <class V>

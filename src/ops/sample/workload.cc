@@ -1,13 +1,15 @@
+#include "ops/workload.h"
+
 #include <cstring>
 
 #include "ops/sample/sample.h"
-#include "ops/workload.h"
 
 namespace lathe {
 
 namespace {
 
-Case<SampleArgs> make_case(const char* name, int64_t rows, int vocab, int64_t width, std::vector<SampleSettings> settings, bool bench) {
+Case<SampleArgs> make_case(const char* name, int64_t rows, int vocab, int64_t width,
+                           std::vector<SampleSettings> settings, bool bench) {
   return {{.name = fmt::format("{}_rows{}_v{}", name, rows, vocab),
            .bytes = rows * (vocab * 4 + static_cast<int64_t>(sizeof(SampleSettings)) + 8),
            .flop = rows * vocab,
@@ -39,14 +41,14 @@ Case<SampleArgs> make_case(const char* name, int64_t rows, int vocab, int64_t wi
 
 AnyOp sample_workload() {
   const std::vector<SampleSettings> all = {
-      {},                                       // greedy
-      {.temperature = 1},                       // plain
-      {.temperature = 0.7f, .top_k = 5},        //
-      {.temperature = 1, .top_p = 0.9f},        //
-      {.temperature = 1.3f, .min_p = 0.1f},     //
+      {},                                    // greedy
+      {.temperature = 1},                    // plain
+      {.temperature = 0.7f, .top_k = 5},     //
+      {.temperature = 1, .top_p = 0.9f},     //
+      {.temperature = 1.3f, .min_p = 0.1f},  //
       {.temperature = 0.8f, .top_p = 0.95f, .min_p = 0.02f, .top_k = 40},
-      {.temperature = 1, .top_p = 0},           // the greatest only
-      {.temperature = 2, .top_k = 100000},      // more than there are
+      {.temperature = 1, .top_p = 0},       // the greatest only
+      {.temperature = 2, .top_k = 100000},  // more than there are
   };
   std::vector<Case<SampleArgs>> cases;
   for (auto [rows, vocab, width] : {std::tuple{0, 5, 5}, {8, 1, 1}, {24, 97, 128}, {64, 512, 512}, {40, 3001, 3008}})

@@ -7,8 +7,8 @@
 
 #include "ops/sparse_mla/latents.h"
 
-// Absorbed form: q~ of all heads, attention over the row's own latents with all heads together, then Wv. P: dtype of the
-// pages, W: of kv_b.
+// Absorbed form: q~ of all heads, attention over the row's own latents with all heads together, then Wv. P: dtype of
+// the pages, W: of kv_b.
 //
 // A row's set is cut into pieces of kPieceTokens, whatever its length. Each gives a maximum, a sum and z of every head;
 // they are merged in order. Few rows: pieces are tasks. Many rows: a row is a task. The same sums either way.
@@ -37,7 +37,8 @@ class Absorbed {
 
   void run() {
     const int64_t wave = std::max<int64_t>(1, kWaveFloats / (2 * heads_ * latent_));
-    for (size_t first = 0; first < rows_.size(); first += wave) run_wave(rows_.subspan(first, std::min<size_t>(wave, rows_.size() - first)));
+    for (size_t first = 0; first < rows_.size(); first += wave)
+      run_wave(rows_.subspan(first, std::min<size_t>(wave, rows_.size() - first)));
   }
 
  private:
@@ -99,12 +100,14 @@ class Absorbed {
     float* room = ctx_.scratch->take<float>(threads_ * size);
     if (heads_ > a_.heads) std::fill_n(queries, count * heads_ * latent_, 0.0f);
     ctx_.pool->run(a_.heads * chunks, [&](int64_t task, int worker) {
-      const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows, n = std::min(kWeightRows, count - first);
+      const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows,
+                    n = std::min(kWeightRows, count - first);
       float *q = room + worker * size, *mixed = q + kWeightRows * a_.qk;
       for (int64_t r = 0; r < n; ++r) widen_row(a_.query, rows[first + r].row, h * a_.qk, a_.qk, q + r * a_.qk);
       const Strided<W> keys{head_weight(h), a_.kv_b.stride};
       mix<W>({q, a_.qk, 1}, n, a_.qk, keys, a_.latent_dim, mixed, latent_, nullptr);
-      for (int64_t r = 0; r < n; ++r) pack<P>(mixed + r * latent_, a_.latent_dim, scale_, packed(queries, first + r), h);
+      for (int64_t r = 0; r < n; ++r)
+        pack<P>(mixed + r * latent_, a_.latent_dim, scale_, packed(queries, first + r), h);
     });
   }
 
@@ -129,13 +132,16 @@ class Absorbed {
   // scores [count][heads] to exp(score - top), and top and sum of each head.
   void softmax(float* scores, int count, Part out) const {
     using V = Lanes::V;
-    const int64_t vectors = (count * heads_ + Lanes::kCount - 1) / Lanes::kCount, period = std::max<int64_t>(1, heads_ / Lanes::kCount);
+    const int64_t vectors = (count * heads_ + Lanes::kCount - 1) / Lanes::kCount,
+                  period = std::max<int64_t>(1, heads_ / Lanes::kCount);
     std::fill(scores + count * heads_, scores + vectors * Lanes::kCount, -std::numeric_limits<float>::infinity());
-    const int tokens = static_cast<int>(std::max<int64_t>(1, Lanes::kCount / heads_)), heads = Lanes::kCount / tokens;  // of a vector
+    const int tokens = static_cast<int>(std::max<int64_t>(1, Lanes::kCount / heads_)),
+              heads = Lanes::kCount / tokens;  // of a vector
     float lanes[Lanes::kCount];
     for (int64_t i = 0; i < period; ++i) {
       V top = Lanes::load(scores + i * Lanes::kCount);
-      for (int64_t v = i + period; v < vectors; v += period) top = Lanes::max(top, Lanes::load(scores + v * Lanes::kCount));
+      for (int64_t v = i + period; v < vectors; v += period)
+        top = Lanes::max(top, Lanes::load(scores + v * Lanes::kCount));
       Lanes::store(lanes, top);
       for (int h = 0; h < heads; ++h)
         for (int t = 1; t < tokens; ++t) lanes[h] = std::max(lanes[h], lanes[t * heads + h]);
@@ -166,7 +172,8 @@ class Absorbed {
     const float new_share = lanes[0];
     const V a = Lanes::set(old_share), b = Lanes::set(new_share);
     float *z = into.z + h * latent_, *more = part.z + h * latent_;
-    for (int64_t i = 0; i < a_.latent_dim; i += Lanes::kCount) Lanes::store(z + i, Lanes::fma(a, Lanes::load(z + i), b * Lanes::load(more + i)));
+    for (int64_t i = 0; i < a_.latent_dim; i += Lanes::kCount)
+      Lanes::store(z + i, Lanes::fma(a, Lanes::load(z + i), b * Lanes::load(more + i)));
     into.sum[h] = old_share * into.sum[h] + new_share * part.sum[h];
     into.top[h] = top;
   }
@@ -180,7 +187,8 @@ class Absorbed {
     constexpr int kAhead = 8;
     const W** weights = ctx_.scratch->take<const W*>(threads_ * (a_.v + kAhead));
     ctx_.pool->run(a_.heads * chunks, [&](int64_t task, int worker) {
-      const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows, n = std::min(kWeightRows, count - first);
+      const int64_t h = task % a_.heads, first = task / a_.heads * kWeightRows,
+                    n = std::min(kWeightRows, count - first);
       const Packed z{room + worker * size, n, latent_};
       float* o = z.data + kWeightRows * latent_;
       for (int64_t r = 0; r < n; ++r) {
@@ -190,7 +198,8 @@ class Absorbed {
         pack<W>(whole.z + h * latent_, a_.latent_dim, 1 / whole.sum[h], z, r);
       }
       const W** values = weights + worker * (a_.v + kAhead);
-      for (int64_t i = 0; i < a_.v + kAhead; ++i) values[i] = head_weight(h) + (a_.qk + std::min<int64_t>(i, a_.v - 1)) * a_.kv_b.stride;
+      for (int64_t i = 0; i < a_.v + kAhead; ++i)
+        values[i] = head_weight(h) + (a_.qk + std::min<int64_t>(i, a_.v - 1)) * a_.kv_b.stride;
       dot(z, a_.v, values, a_.latent_dim, kAhead, {o, a_.v, 1});
       for (int64_t r = 0; r < n; ++r) store_row(a_.out, rows[first + r].row, h * a_.v, a_.v, o + r * a_.v);
     });

@@ -17,7 +17,8 @@ enum class FormChoice { kByWork, kAbsorbed, kExpanded };
 template <class P, class W>
 class LatentAttention {
  public:
-  LatentAttention(OpContext& ctx, const SparseMlaArgs& args, FormChoice choice) : ctx_(ctx), a_(args), choice_(choice) {}
+  LatentAttention(OpContext& ctx, const SparseMlaArgs& args, FormChoice choice)
+      : ctx_(ctx), a_(args), choice_(choice) {}
 
   void run() {
     write_latents<P>(ctx_, a_);
@@ -35,7 +36,9 @@ class LatentAttention {
     std::fill_n(static_cast<char*>(a_.out.at(row)), a_.out.width * dtype_bytes(a_.out.dtype), 0);
   }
 
-  bool is_prefix(const AttendingRow& r) const { return a_.selected[r.row * a_.selected_width + r.count - 1] == r.count - 1; }
+  bool is_prefix(const AttendingRow& r) const {
+    return a_.selected[r.row * a_.selected_width + r.count - 1] == r.count - 1;
+  }
 
   void list_sequence(int64_t i) {
     std::vector<AttendingRow> dense;
@@ -52,8 +55,10 @@ class LatentAttention {
       }
     }
     if (dense.empty()) return;
-    if (choice_ == FormChoice::kExpanded || choose_form(problem) == MlaForm::kExpanded) Expanded<P, W>(ctx_, a_, dense).run();
-    else absorbed_.insert(absorbed_.end(), dense.begin(), dense.end());
+    if (choice_ == FormChoice::kExpanded || choose_form(problem) == MlaForm::kExpanded)
+      Expanded<P, W>(ctx_, a_, dense).run();
+    else
+      absorbed_.insert(absorbed_.end(), dense.begin(), dense.end());
   }
 
   OpContext& ctx_;
@@ -64,10 +69,14 @@ class LatentAttention {
 
 inline Status attend(OpContext& ctx, const SparseMlaArgs& a, FormChoice choice) {
   const bool bf16_pages = a.pages.dtype == DType::kBF16, bf16_weight = a.kv_b.dtype == DType::kBF16;
-  if (bf16_pages && bf16_weight) LatentAttention<bf16, bf16>(ctx, a, choice).run();
-  else if (bf16_pages) LatentAttention<bf16, float>(ctx, a, choice).run();
-  else if (bf16_weight) LatentAttention<float, bf16>(ctx, a, choice).run();
-  else LatentAttention<float, float>(ctx, a, choice).run();
+  if (bf16_pages && bf16_weight)
+    LatentAttention<bf16, bf16>(ctx, a, choice).run();
+  else if (bf16_pages)
+    LatentAttention<bf16, float>(ctx, a, choice).run();
+  else if (bf16_weight)
+    LatentAttention<float, bf16>(ctx, a, choice).run();
+  else
+    LatentAttention<float, float>(ctx, a, choice).run();
   return Status::ok();
 }
 

@@ -9,7 +9,11 @@ namespace lathe::avx512 {
 bool sparse_mla_applies(const SparseMlaArgs&) { return cpu_features().avx512; }
 
 Status sparse_mla(OpContext& ctx, const SparseMlaArgs& args) { return attend(ctx, args, FormChoice::kByWork); }
-Status sparse_mla_absorbed(OpContext& ctx, const SparseMlaArgs& args) { return attend(ctx, args, FormChoice::kAbsorbed); }
-Status sparse_mla_expanded(OpContext& ctx, const SparseMlaArgs& args) { return attend(ctx, args, FormChoice::kExpanded); }
+Status sparse_mla_absorbed(OpContext& ctx, const SparseMlaArgs& args) {
+  return attend(ctx, args, FormChoice::kAbsorbed);
+}
+Status sparse_mla_expanded(OpContext& ctx, const SparseMlaArgs& args) {
+  return attend(ctx, args, FormChoice::kExpanded);
+}
 
 }  // namespace lathe::avx512

@@ -52,9 +52,12 @@ class Expanded {
  private:
   static constexpr int kPanels = kKeyTokens / kStep;
 
-  // Of a block: keys as [panel of kStep tokens][channel][token], then values as [panel of kStep channels][token][channel].
+  // Of a block: keys as [panel of kStep tokens][channel][token], then values as [panel of kStep
+  // channels][token][channel].
   int64_t block_floats() const { return kKeyTokens * (a_.qk + values_); }
-  float* block(float* expanded, int64_t head, int64_t b) const { return expanded + (head * blocks_ + b) * block_floats(); }
+  float* block(float* expanded, int64_t head, int64_t b) const {
+    return expanded + (head * blocks_ + b) * block_floats();
+  }
   float* key_panel(float* block, int64_t p) const { return block + p * a_.qk * kStep; }
   float* value_panel(float* block, int64_t p) const { return block + kKeyTokens * a_.qk + p * kKeyTokens * kStep; }
 
@@ -63,7 +66,8 @@ class Expanded {
     ArenaScope scope(*ctx_.scratch);
     float* room = ctx_.scratch->take<float>(threads_ * kTileRows * latent_);
     ctx_.pool->run(heads * blocks_, [&](int64_t task, int worker) {
-      const int64_t h = task / blocks_, b = task % blocks_, count = std::min<int64_t>(kKeyTokens, tokens_ - b * kKeyTokens);
+      const int64_t h = task / blocks_, b = task % blocks_,
+                    count = std::min<int64_t>(kKeyTokens, tokens_ - b * kKeyTokens);
       const P* latents[kKeyTokens];
       LatentWalk<const P> walk(a_, rows_[0].sequence);
       for (int j = 0; j < count; ++j) latents[j] = walk.at(static_cast<int32_t>(b * kKeyTokens + j));
@@ -71,10 +75,12 @@ class Expanded {
       for (int64_t i = 0; i < a_.qk; i += kTileRows) {
         const Packed keys = load_weights((first_head + h) * (a_.qk + a_.v) + i, std::min(kTileRows, a_.qk - i), tile);
         for (int64_t p = 0; p * kStep < count; ++p)
-          dot(keys, std::min<int64_t>(kStep, count - p * kStep), latents + p * kStep, a_.latent_dim, 0, {key_panel(to, p) + i * kStep, kStep, 1});
+          dot(keys, std::min<int64_t>(kStep, count - p * kStep), latents + p * kStep, a_.latent_dim, 0,
+              {key_panel(to, p) + i * kStep, kStep, 1});
       }
       for (int64_t i = 0; i < a_.v; i += kTileRows) {
-        const Packed values = load_weights((first_head + h) * (a_.qk + a_.v) + a_.qk + i, std::min(kTileRows, a_.v - i), tile);
+        const Packed values =
+            load_weights((first_head + h) * (a_.qk + a_.v) + a_.qk + i, std::min(kTileRows, a_.v - i), tile);
         dot(values, count, latents, a_.latent_dim, 0, {value_panel(to, i / kStep) + i % kStep, 1, kStep});
       }
     });
@@ -88,8 +94,10 @@ class Expanded {
       for (int64_t i = 0; i < latent_; i += kStep, row.data += 2 * row.step) {
         const W* from = static_cast<const W*>(a_.kv_b.at(first + r)) + i;
         Lanes::V x, y;
-        if (i + kStep <= a_.latent_dim) load_step(from, x, y);
-        else load_step(from, static_cast<int>(a_.latent_dim - i), x, y);
+        if (i + kStep <= a_.latent_dim)
+          load_step(from, x, y);
+        else
+          load_step(from, static_cast<int>(a_.latent_dim - i), x, y);
         if constexpr (sizeof(W) != sizeof(P)) restore_step<W>(x, y), arrange_step<P>(x, y);
         Lanes::store(row.data, x), Lanes::store(row.data + row.step, y);
       }
@@ -114,8 +122,8 @@ class Expanded {
       float* scores = q + kQueryRows * a_.qk;
       float* o = scores + kQueryRows * kKeyTokens;
       float* top = o + kQueryRows * values_;
-      attend_rows(rows_.subspan(first, std::min<int64_t>(kQueryRows, count - first)), first_head + h, block(expanded, h, 0),
-                  {q, scores, o, top, top + kQueryRows, top + 2 * kQueryRows});
+      attend_rows(rows_.subspan(first, std::min<int64_t>(kQueryRows, count - first)), first_head + h,
+                  block(expanded, h, 0), {q, scores, o, top, top + kQueryRows, top + 2 * kQueryRows});
     });
   }
 
@@ -149,7 +157,8 @@ class Expanded {
     // Tokens of the block that each group of rows sees.
     int64_t seen[(kQueryRows + kGroupRows - 1) / kGroupRows];
     for (int64_t g = 0; g * kGroupRows < count; ++g)
-      seen[g] = std::clamp<int64_t>(last_token(rows, g * kGroupRows, std::min(count, (g + 1) * kGroupRows)) - b * kKeyTokens, 0, kKeyTokens);
+      seen[g] = std::clamp<int64_t>(
+          last_token(rows, g * kGroupRows, std::min(count, (g + 1) * kGroupRows)) - b * kKeyTokens, 0, kKeyTokens);
     auto each_group = [&](int64_t token, auto f) {  // groups that see more tokens than `token`
       for (int64_t g = 0; g * kGroupRows < count; ++g)
         if (seen[g] > token) f(g, g * kGroupRows, std::min<int64_t>(kGroupRows, count - g * kGroupRows));
@@ -157,15 +166,18 @@ class Expanded {
     for (int64_t p = 0; p < kPanels; ++p)
       each_group(p * kStep, [&](int64_t, int64_t r, int64_t n) {
         const Strided<float> keys{key_panel(block, p), kStep};
-        mix<float>({s.q + r * a_.qk, a_.qk, 1}, n, a_.qk, keys, kStep, s.scores + r * kKeyTokens + p * kStep, kKeyTokens, nullptr);
+        mix<float>({s.q + r * a_.qk, a_.qk, 1}, n, a_.qk, keys, kStep, s.scores + r * kKeyTokens + p * kStep,
+                   kKeyTokens, nullptr);
       });
     each_group(0, [&](int64_t g, int64_t first, int64_t n) {
-      for (int64_t r = first; r < first + n; ++r) softmax(r, std::clamp<int64_t>(rows[r].count - b * kKeyTokens, 0, kKeyTokens), seen[g], s);
+      for (int64_t r = first; r < first + n; ++r)
+        softmax(r, std::clamp<int64_t>(rows[r].count - b * kKeyTokens, 0, kKeyTokens), seen[g], s);
     });
     for (int64_t p = 0; p * kStep < values_; ++p)
       each_group(0, [&](int64_t g, int64_t r, int64_t n) {
         const Strided<float> values{value_panel(block, p), kStep};
-        mix<float>({s.scores + r * kKeyTokens, kKeyTokens, 1}, n, seen[g], values, kStep, s.o + r * values_ + p * kStep, values_, s.keep + r);
+        mix<float>({s.scores + r * kKeyTokens, kKeyTokens, 1}, n, seen[g], values, kStep, s.o + r * values_ + p * kStep,
+                   values_, s.keep + r);
       });
   }
 

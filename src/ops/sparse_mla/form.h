@@ -26,8 +26,8 @@ constexpr MlaForm choose_form(const MlaProblem& p) {
   return expanded < absorbed ? MlaForm::kExpanded : MlaForm::kAbsorbed;
 }
 
-static_assert(choose_form({2048, 2048, 2048 * 1024, 8, 256, 256, 512}) == MlaForm::kExpanded);   // a prompt
-static_assert(choose_form({64, 2048, 64 * 2016, 8, 256, 256, 512}) == MlaForm::kAbsorbed);       // a short chunk of it
-static_assert(choose_form({4, 4, 10, 8, 256, 256, 512}) == MlaForm::kAbsorbed);                  // a draft
+static_assert(choose_form({2048, 2048, 2048 * 1024, 8, 256, 256, 512}) == MlaForm::kExpanded);  // a prompt
+static_assert(choose_form({64, 2048, 64 * 2016, 8, 256, 256, 512}) == MlaForm::kAbsorbed);      // a short chunk of it
+static_assert(choose_form({4, 4, 10, 8, 256, 256, 512}) == MlaForm::kAbsorbed);                 // a draft
 
 }  // namespace lathe

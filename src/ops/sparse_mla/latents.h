@@ -42,7 +42,8 @@ void write_latent(const SparseMlaArgs& a, const F* latent, T* to) {
   const int64_t whole = a.latent_dim / Lanes::kCount * Lanes::kCount;
   const int rest = static_cast<int>(a.latent_dim - whole);
   V square = Lanes::zero();
-  for (int64_t i = 0; i < whole; i += Lanes::kCount) square = Lanes::fma(Lanes::load(latent + i), Lanes::load(latent + i), square);
+  for (int64_t i = 0; i < whole; i += Lanes::kCount)
+    square = Lanes::fma(Lanes::load(latent + i), Lanes::load(latent + i), square);
   if (rest) square = Lanes::fma(Lanes::load(latent + whole, rest), Lanes::load(latent + whole, rest), square);
   const V r = Lanes::set(1 / std::sqrt(Lanes::sum(square) / static_cast<float>(a.latent_dim) + a.norm_eps));
   auto normed = [&](V x) {
@@ -50,8 +51,11 @@ void write_latent(const SparseMlaArgs& a, const F* latent, T* to) {
     if constexpr (sizeof(T) == 2) x = Lanes::round_bf16(x);
     return x;
   };
-  for (int64_t i = 0; i < whole; i += Lanes::kCount) Lanes::store(to + i, Lanes::load(a.latent_norm.data + i) * normed(Lanes::load(latent + i)));
-  if (rest) Lanes::store(to + whole, Lanes::load(a.latent_norm.data + whole, rest) * normed(Lanes::load(latent + whole, rest)), rest);
+  for (int64_t i = 0; i < whole; i += Lanes::kCount)
+    Lanes::store(to + i, Lanes::load(a.latent_norm.data + i) * normed(Lanes::load(latent + i)));
+  if (rest)
+    Lanes::store(to + whole, Lanes::load(a.latent_norm.data + whole, rest) * normed(Lanes::load(latent + whole, rest)),
+                 rest);
 }
 
 template <class T>
@@ -64,8 +68,10 @@ void write_latents(OpContext& ctx, const SparseMlaArgs& a) {
       LatentWalk<T> walk(a, i);
       for (int64_t r = task * kTaskRows; r < std::min(rows, (task + 1) * kTaskRows); ++r) {
         T* to = walk.at(static_cast<int32_t>(a.fresh.past[i] + r));
-        if (a.latent.dtype == DType::kBF16) write_latent(a, static_cast<const bf16*>(a.latent.at(first + r)), to);
-        else write_latent(a, static_cast<const float*>(a.latent.at(first + r)), to);
+        if (a.latent.dtype == DType::kBF16)
+          write_latent(a, static_cast<const bf16*>(a.latent.at(first + r)), to);
+        else
+          write_latent(a, static_cast<const float*>(a.latent.at(first + r)), to);
       }
     });
   }
@@ -82,20 +88,26 @@ inline void widen_row(const Rows& rows, int64_t row, int64_t column, int64_t wid
   auto copy = [&](auto* from) {
     int64_t i = 0;
     for (; i + Lanes::kCount <= width; i += Lanes::kCount) Lanes::store(to + i, Lanes::load(from + i));
-    if (i < width) Lanes::store(to + i, Lanes::load(from + i, static_cast<int>(width - i)), static_cast<int>(width - i));
+    if (i < width)
+      Lanes::store(to + i, Lanes::load(from + i, static_cast<int>(width - i)), static_cast<int>(width - i));
   };
-  if (rows.dtype == DType::kBF16) copy(static_cast<const bf16*>(rows.at(row)) + column);
-  else copy(static_cast<const float*>(rows.at(row)) + column);
+  if (rows.dtype == DType::kBF16)
+    copy(static_cast<const bf16*>(rows.at(row)) + column);
+  else
+    copy(static_cast<const float*>(rows.at(row)) + column);
 }
 
 inline void store_row(const Rows& rows, int64_t row, int64_t column, int64_t width, const float* from) {
   auto copy = [&](auto* to) {
     int64_t i = 0;
     for (; i + Lanes::kCount <= width; i += Lanes::kCount) Lanes::store(to + i, Lanes::load(from + i));
-    if (i < width) Lanes::store(to + i, Lanes::load(from + i, static_cast<int>(width - i)), static_cast<int>(width - i));
+    if (i < width)
+      Lanes::store(to + i, Lanes::load(from + i, static_cast<int>(width - i)), static_cast<int>(width - i));
   };
-  if (rows.dtype == DType::kBF16) copy(static_cast<bf16*>(rows.at(row)) + column);
-  else copy(static_cast<float*>(rows.at(row)) + column);
+  if (rows.dtype == DType::kBF16)
+    copy(static_cast<bf16*>(rows.at(row)) + column);
+  else
+    copy(static_cast<float*>(rows.at(row)) + column);
 }
 
 }  // namespace

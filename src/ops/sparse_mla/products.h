@@ -5,12 +5,12 @@
 
 #include "base/bf16.h"
 
-// The two matrix products of latent attention over a file's Lanes. One side is fp32; the other, latents or kv_b, is read
-// where it lies, f32 or bf16, and widened in registers. On the machines we know an fp32 FMA takes as many bf16 values a
-// cycle as the bf16 dot instruction or more, and it rounds nothing.
+// The two matrix products of latent attention over a file's Lanes. One side is fp32; the other, latents or kv_b, is
+// read where it lies, f32 or bf16, and widened in registers. On the machines we know an fp32 FMA takes as many bf16
+// values a cycle as the bf16 dot instruction or more, and it rounds nothing.
 //
-// A step is 2·kCount values: two vectors in order, or of bf16 those at even and at odd places. Every output is summed in
-// one order, whatever tile it falls into: so its bits don't depend on what else is computed with it.
+// A step is 2·kCount values: two vectors in order, or of bf16 those at even and at odd places. Every output is summed
+// in one order, whatever tile it falls into: so its bits don't depend on what else is computed with it.
 
 namespace lathe {
 namespace {
@@ -19,7 +19,9 @@ constexpr int kStep = 2 * Lanes::kCount;
 
 inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-inline void load_step(const float* p, Lanes::V& a, Lanes::V& b) { a = Lanes::load(p), b = Lanes::load(p + Lanes::kCount); }
+inline void load_step(const float* p, Lanes::V& a, Lanes::V& b) {
+  a = Lanes::load(p), b = Lanes::load(p + Lanes::kCount);
+}
 inline void load_step(const bf16* p, Lanes::V& a, Lanes::V& b) { Lanes::split(p, a, b); }
 // The first n < kStep values, then zeroes.
 inline void load_step(const float* p, int n, Lanes::V& a, Lanes::V& b) {
@@ -73,7 +75,8 @@ struct Listed {
 
 // kRows x kSteps steps of the output; n: values of a step that isn't whole, else kStep. keep null: 0.
 template <class T, int kRows, int kSteps, class RowOf>
-void mix_tile(Factors a, int64_t count, RowOf row, int64_t column, int n, float* out, int64_t stride, const float* keep) {
+void mix_tile(Factors a, int64_t count, RowOf row, int64_t column, int n, float* out, int64_t stride,
+              const float* keep) {
   using V = Lanes::V;
   V sum[kRows][2 * kSteps];
 #pragma GCC unroll 16
@@ -98,8 +101,10 @@ void mix_tile(Factors a, int64_t count, RowOf row, int64_t column, int n, float*
       }
     }
   };
-  if (n == kStep) pass([](const T* p, V& x, V& y) { load_step(p, x, y); });
-  else pass([n](const T* p, V& x, V& y) { load_step(p, n, x, y); });
+  if (n == kStep)
+    pass([](const T* p, V& x, V& y) { load_step(p, x, y); });
+  else
+    pass([n](const T* p, V& x, V& y) { load_step(p, n, x, y); });
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 16
@@ -122,13 +127,16 @@ void mix_rows(Factors a, int64_t count, RowOf row, int64_t width, float* out, in
   constexpr int kSums = Lanes::kCount == 16 ? 24 : 12;
   constexpr int kSteps = std::max(1, std::min(8, kSums / (2 * kRows)));
   int64_t i = 0;
-  for (; i + kSteps * kStep <= width; i += kSteps * kStep) mix_tile<T, kRows, kSteps>(a, count, row, i, kStep, out, stride, keep);
-  for (; i < width; i += kStep) mix_tile<T, kRows, 1>(a, count, row, i, static_cast<int>(std::min<int64_t>(kStep, width - i)), out, stride, keep);
+  for (; i + kSteps * kStep <= width; i += kSteps * kStep)
+    mix_tile<T, kRows, kSteps>(a, count, row, i, kStep, out, stride, keep);
+  for (; i < width; i += kStep)
+    mix_tile<T, kRows, 1>(a, count, row, i, static_cast<int>(std::min<int64_t>(kStep, width - i)), out, stride, keep);
 }
 
 // row: Strided or Listed, rows of `width` values.
 template <class T, class RowOf>
-void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float* out, int64_t stride, const float* keep) {
+void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float* out, int64_t stride,
+         const float* keep) {
   auto group = [&]<int kRows>() {
     for (; rows >= kRows; rows -= kRows) {
       mix_rows<T, kRows>(a, count, row, width, out, stride, keep);
@@ -143,8 +151,8 @@ void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float
 
 // ---- out[r·out_row + c·out_column] = a[r]·b[c]
 
-// Rows that dot() multiplies by rows of a T: fp32, each vector arranged as one of a T, padded with zeroes to whole steps.
-// They lie in groups that one tile takes, [group][vector][row of group][lane]: the tile walks one pointer.
+// Rows that dot() multiplies by rows of a T: fp32, each vector arranged as one of a T, padded with zeroes to whole
+// steps. They lie in groups that one tile takes, [group][vector][row of group][lane]: the tile walks one pointer.
 struct Packed {
   static constexpr int kMost = Lanes::kCount == 16 ? 8 : 4;
 
@@ -174,8 +182,10 @@ void pack(const float* from, int64_t count, float factor, const Packed& to, int6
   Packed::Row row = to.row(r);
   for (int64_t i = 0; i < to.width; i += kStep, row.data += 2 * row.step) {
     Lanes::V a = Lanes::zero(), b = Lanes::zero();
-    if (i + kStep <= count) load_step(from + i, a, b);
-    else if (i < count) load_step(from + i, static_cast<int>(count - i), a, b);
+    if (i + kStep <= count)
+      load_step(from + i, a, b);
+    else if (i < count)
+      load_step(from + i, static_cast<int>(count - i), a, b);
     a = a * Lanes::set(factor), b = b * Lanes::set(factor);
     arrange_step<T>(a, b);
     Lanes::store(row.data, a), Lanes::store(row.data + row.step, b);
@@ -210,8 +220,16 @@ void dot_tile(const float* a, const T* const* b, int64_t width, int ahead, Place
     a += kRows * Lanes::kCount;
   };
   auto step = [&](int64_t i, auto load) {
-    half_step([&](int c) { V x, y; load(b[c] + i, x, y); return x; });
-    half_step([&](int c) { V x, y; load(b[c] + i, x, y); return y; });
+    half_step([&](int c) {
+      V x, y;
+      load(b[c] + i, x, y);
+      return x;
+    });
+    half_step([&](int c) {
+      V x, y;
+      load(b[c] + i, x, y);
+      return y;
+    });
   };
   const int64_t whole = width / kStep * kStep;
   for (int64_t i = 0; i < whole; i += kStep) {
@@ -250,7 +268,8 @@ template <class T, int kRows, int kColumns>
 void dot_rows(const float* a, int64_t columns, const T* const* b, int64_t width, int ahead, Placed out) {
   const int64_t tiles = columns / kColumns, rest = columns % kColumns;
   auto from = [&](int64_t c) { return Placed{out.data + c * out.column, out.row, out.column}; };
-  for (int64_t t = 0; t < tiles; ++t) dot_tile<T, kRows, kColumns>(a, b + t * kColumns, width, ahead, from(t * kColumns));
+  for (int64_t t = 0; t < tiles; ++t)
+    dot_tile<T, kRows, kColumns>(a, b + t * kColumns, width, ahead, from(t * kColumns));
   for (int64_t c = columns - rest; c < columns; ++c) dot_tile<T, kRows, 1>(a, b + c, width, ahead, from(c));
 }
 
@@ -262,8 +281,10 @@ void dot(const Packed& a, int64_t columns, const T* const* b, int64_t width, int
     const float* group = a.data + r * a.width;
     const Placed to{out.data + r * out.row, out.row, out.column};
     if constexpr (Packed::kMost == 8) {
-      if (size == 8) dot_rows<T, 8, 3>(group, columns, b, width, ahead, to);
-      else if (size == 4) dot_rows<T, 4, 4>(group, columns, b, width, ahead, to);
+      if (size == 8)
+        dot_rows<T, 8, 3>(group, columns, b, width, ahead, to);
+      else if (size == 4)
+        dot_rows<T, 4, 4>(group, columns, b, width, ahead, to);
     } else if (size == 4) {
       dot_rows<T, 4, 3>(group, columns, b, width, ahead, to);
     }

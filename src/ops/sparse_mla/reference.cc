@@ -6,7 +6,8 @@
 #include "ops/sparse_mla/variants.h"
 
 // Doubles throughout: the judge must be more exact than anything it judges. Expanded form, as the paper has it; but the
-// products with kv_b are taken once a row and head (absorbed) where that is exact algebra, or tests would last for hours.
+// products with kv_b are taken once a row and head (absorbed) where that is exact algebra, or tests would last for
+// hours.
 namespace lathe::reference {
 
 namespace {
@@ -24,7 +25,8 @@ void write_latent(const SparseMlaArgs& a, int64_t row, int64_t offset) {
   for (int l = 0; l < a.latent_dim; ++l) square += load(a.latent, row, l) * load(a.latent, row, l);
   const double r = 1 / std::sqrt(square / a.latent_dim + a.norm_eps);
   for (int l = 0; l < a.latent_dim; ++l)
-    store_value(a.pages.data, a.pages.dtype, offset + l, a.latent_norm[l] * rounded(load(a.latent, row, l) * r, a.pages.dtype));
+    store_value(a.pages.data, a.pages.dtype, offset + l,
+                a.latent_norm[l] * rounded(load(a.latent, row, l) * r, a.pages.dtype));
 }
 
 // q~_h = Wk_hᵀ·q_h·qk^-½, [latent_dim]
@@ -43,7 +45,9 @@ Doubles attend(const SparseMlaArgs& a, int64_t sequence, int64_t row, const Doub
   const int count = a.selected_count[row];
   Doubles s(count), z(a.latent_dim);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
-  auto c = [&](int j, int l) { return load_value(a.pages.data, a.pages.dtype, latent_offset(a, sequence, set[j]) + l); };
+  auto c = [&](int j, int l) {
+    return load_value(a.pages.data, a.pages.dtype, latent_offset(a, sequence, set[j]) + l);
+  };
   for (int j = 0; j < count; ++j) {
     for (int l = 0; l < a.latent_dim; ++l) s[j] += q[l] * c(j, l);
     top = std::max(top, s[j]);

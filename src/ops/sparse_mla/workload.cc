@@ -9,8 +9,8 @@ namespace {
 
 struct Shape {
   int heads, qk, v, latent, page_tokens;
-  int set;         // tokens a row may attend to: all of its past where that is no more
-  int group = 4;   // they come in aligned groups of this many, as pools do
+  int set;        // tokens a row may attend to: all of its past where that is no more
+  int group = 4;  // they come in aligned groups of this many, as pools do
   bool some_empty = false;
 };
 
@@ -35,7 +35,8 @@ std::vector<int32_t> random_set(CaseBuilder& b, const Shape& s, int t) {
   return set;
 }
 
-SparseMlaArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequence>& sequences, DType rows, DType pages, DType weight, int64_t shared) {
+SparseMlaArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequence>& sequences, DType rows, DType pages,
+                    DType weight, int64_t shared) {
   const PagedCase c = paged_case(b, sequences, s.page_tokens, shared);
   SparseMlaArgs a;
   a.heads = s.heads, a.qk = s.qk, a.v = s.v, a.latent_dim = s.latent, a.page_tokens = s.page_tokens;
@@ -60,8 +61,8 @@ SparseMlaArgs build(CaseBuilder& b, const Shape& s, const std::vector<CaseSequen
   return a;
 }
 
-Case<SparseMlaArgs> make_case(const std::string& name, Shape s, std::vector<CaseSequence> sequences, DType rows, DType pages, DType weight, bool bench,
-                              int64_t shared = 0) {
+Case<SparseMlaArgs> make_case(const std::string& name, Shape s, std::vector<CaseSequence> sequences, DType rows,
+                              DType pages, DType weight, bool bench, int64_t shared = 0) {
   const int64_t r = dtype_bytes(rows), p = dtype_bytes(pages), kv = int64_t{s.heads} * (s.qk + s.v) * s.latent;
   int64_t bytes = kv * dtype_bytes(weight), absorbed = 0, expanded = 0, total = 0;
   for (const CaseSequence& q : sequences) {
@@ -74,11 +75,13 @@ Case<SparseMlaArgs> make_case(const std::string& name, Shape s, std::vector<Case
     expanded += attended * 2 * s.heads * (s.qk + s.v) + int64_t{q.past + q.rows} * 2 * kv;
   }
   bytes += total * (s.latent * (r + p) + s.heads * (s.qk + s.v) * r);
-  return {{.name = fmt::format("{}_{}{}", name, dtype_name(rows), rows == pages ? "" : fmt::format("_pages_{}", dtype_name(pages))),
+  return {{.name = fmt::format("{}_{}{}", name, dtype_name(rows),
+                               rows == pages ? "" : fmt::format("_pages_{}", dtype_name(pages))),
            .bytes = bytes,
            .flop = std::min(absorbed, expanded),
            .traffic = Traffic::kRead,
-           .precision = rows == DType::kBF16 && pages == DType::kBF16 && weight == DType::kBF16 ? Precision::kBf16 : Precision::kFp32,
+           .precision = rows == DType::kBF16 && pages == DType::kBF16 && weight == DType::kBF16 ? Precision::kBf16
+                                                                                                : Precision::kFp32,
            .tolerance = pages == DType::kF32 && rows == DType::kF32 ? 5e-6 : 5e-3,
            .bench = bench},
           [=](CaseBuilder& b) { return build(b, s, sequences, rows, pages, weight, shared); }};
@@ -99,15 +102,18 @@ AnyOp sparse_mla_workload() {
     add("decode", {8, 64, 48, 128, 64, 259}, {{300, 1}, {601, 1}, {5, 1}, {1022, 1}}, t, t);
     add("long_prefill", {2, 32, 32, 64, 64, 515}, {{0, 300}, {100, 130}}, t, t);
   }
-  cases.push_back(make_case("bf16_weight", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kF32, DType::kF32, DType::kBF16, false));
-  cases.push_back(make_case("mixed", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kF32, DType::kBF16, DType::kBF16, false));
-  cases.push_back(make_case("mixed", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kBF16, DType::kF32, DType::kF32, false));
+  cases.push_back(make_case("bf16_weight", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kF32, DType::kF32,
+                            DType::kBF16, false));
+  cases.push_back(
+      make_case("mixed", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kF32, DType::kBF16, DType::kBF16, false));
+  cases.push_back(
+      make_case("mixed", {4, 24, 40, 32, 16, 40}, {{0, 70}, {90, 2}}, DType::kBF16, DType::kF32, DType::kF32, false));
   const Shape real{8, 256, 256, 512, 64, 2051};
   const DType b = DType::kBF16;
   for (int context : {4096, 131072})
     for (int rows : {1, 8, 32})
-      cases.push_back(make_case(fmt::format("decode_rows{}_context{}", rows, context), real, std::vector<CaseSequence>(rows, {context - 1, 1}), b, b, b,
-                                true, context / 64));
+      cases.push_back(make_case(fmt::format("decode_rows{}_context{}", rows, context), real,
+                                std::vector<CaseSequence>(rows, {context - 1, 1}), b, b, b, true, context / 64));
   cases.push_back(make_case("prefill2048", real, {{0, 2048}}, b, b, b, true));
   cases.push_back(make_case("prefill512_past14336", real, {{14336, 512}}, b, b, b, true));
   return any_op(kSparseMla, std::move(cases));

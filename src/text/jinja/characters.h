@@ -6,13 +6,13 @@
 // Python's view of characters, from Unicode's tables.
 namespace lathe::jinja {
 
-bool is_space(char32_t c);      // str.isspace: White_Space, and the separators U+001C to U+001F
+bool is_space(char32_t c);  // str.isspace: White_Space, and the separators U+001C to U+001F
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_title(char32_t c);
 bool is_letter(char32_t c);
 bool is_decimal(char32_t c);
-bool is_digit_like(char32_t c); // decimals, superscripts, circled digits: str.isdigit
+bool is_digit_like(char32_t c);  // decimals, superscripts, circled digits: str.isdigit
 bool is_numeric(char32_t c);
 bool is_printable(char32_t c);  // what repr() shows as it is
 

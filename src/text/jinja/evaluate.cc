@@ -13,18 +13,26 @@ Value Machine::eval(const Expr& expr) {
   const Deeper deeper(*this);
   step(expr.line);
   switch (expr.kind) {
-    case Kind::kConst: return expr.value;
-    case Kind::kName: return eval_name(expr);
-    case Kind::kList: return list(eval_all(expr));
-    case Kind::kTuple: return list(eval_all(expr), List::Flavor::kTuple);
-    case Kind::kDict: return eval_dict(expr);
-    case Kind::kAttribute: return attribute(eval(*expr.args[0]), expr.text);
+    case Kind::kConst:
+      return expr.value;
+    case Kind::kName:
+      return eval_name(expr);
+    case Kind::kList:
+      return list(eval_all(expr));
+    case Kind::kTuple:
+      return list(eval_all(expr), List::Flavor::kTuple);
+    case Kind::kDict:
+      return eval_dict(expr);
+    case Kind::kAttribute:
+      return attribute(eval(*expr.args[0]), expr.text);
     case Kind::kItem: {
       const Value object = eval(*expr.args[0]);
       return item(object, eval(*expr.args[1]));
     }
-    case Kind::kSlice: return eval_slice(expr);
-    case Kind::kCall: return eval_call(expr);
+    case Kind::kSlice:
+      return eval_slice(expr);
+    case Kind::kCall:
+      return eval_call(expr);
     case Kind::kFilter: {
       const Value input = eval(*expr.args[0]);
       Arguments arguments = eval_arguments(expr, 1);
@@ -35,16 +43,21 @@ Value Machine::eval(const Expr& expr) {
       Arguments arguments = eval_arguments(expr, 1);
       return test(expr.text, expr.test, subject, arguments);
     }
-    case Kind::kNot: return !eval(*expr.args[0]).truthy();
-    case Kind::kNegate: return negated(eval(*expr.args[0]));
-    case Kind::kPlus: return positive(eval(*expr.args[0]));
+    case Kind::kNot:
+      return !eval(*expr.args[0]).truthy();
+    case Kind::kNegate:
+      return negated(eval(*expr.args[0]));
+    case Kind::kPlus:
+      return positive(eval(*expr.args[0]));
     case Kind::kAnd:
     case Kind::kOr: {
       Value left = eval(*expr.args[0]);
       return left.truthy() == (expr.kind == Kind::kAnd) ? eval(*expr.args[1]) : left;
     }
-    case Kind::kConcat: return eval_concat(expr);
-    case Kind::kCompare: return eval_compare(expr);
+    case Kind::kConcat:
+      return eval_concat(expr);
+    case Kind::kCompare:
+      return eval_compare(expr);
     case Kind::kConditional:
       if (eval(*expr.args[0]).truthy()) return eval(*expr.args[1]);
       if (expr.args.size() > 2) return eval(*expr.args[2]);
@@ -102,14 +115,30 @@ bool Machine::eval_compare(const Expr& expr) {
     Value right = eval(*expr.args[i + 1]);
     bool holds = false;
     switch (expr.compares[i]) {
-      case Expr::Compare::kEqual: holds = equal(left, right); break;
-      case Expr::Compare::kNotEqual: holds = !equal(left, right); break;
-      case Expr::Compare::kLess: holds = less(left, right); break;
-      case Expr::Compare::kLessEqual: holds = less(left, right) || equal(left, right); break;
-      case Expr::Compare::kGreater: holds = less(right, left); break;
-      case Expr::Compare::kGreaterEqual: holds = less(right, left) || equal(left, right); break;
-      case Expr::Compare::kIn: holds = contains(right, left); break;
-      case Expr::Compare::kNotIn: holds = !contains(right, left); break;
+      case Expr::Compare::kEqual:
+        holds = equal(left, right);
+        break;
+      case Expr::Compare::kNotEqual:
+        holds = !equal(left, right);
+        break;
+      case Expr::Compare::kLess:
+        holds = less(left, right);
+        break;
+      case Expr::Compare::kLessEqual:
+        holds = less(left, right) || equal(left, right);
+        break;
+      case Expr::Compare::kGreater:
+        holds = less(right, left);
+        break;
+      case Expr::Compare::kGreaterEqual:
+        holds = less(right, left) || equal(left, right);
+        break;
+      case Expr::Compare::kIn:
+        holds = contains(right, left);
+        break;
+      case Expr::Compare::kNotIn:
+        holds = !contains(right, left);
+        break;
     }
     if (!holds) return false;
     left = std::move(right);
@@ -191,7 +220,9 @@ Value loop_attribute(const std::shared_ptr<Loop>& loop, const std::string& name)
 Value Machine::attribute(const Value& object, const std::string& name) {
   need_defined(object);
   if (const Method method = find_method(object, name))
-    return Callable{name, object.depth(), [method, object](Machine& machine, Arguments& arguments) { return method(machine, object, arguments); }};
+    return Callable{name, object.depth(), [method, object](Machine& machine, Arguments& arguments) {
+                      return method(machine, object, arguments);
+                    }};
   if (Namespace* ns = object.name_space())
     if (const Value* value = ns->find(name)) return *value;
   if (object.loop()) return loop_attribute(object.shared_loop(), name);

@@ -47,14 +47,22 @@ void ExpressionParser::broken(std::string message) const { throw SyntaxFailure{s
 
 std::string ExpressionParser::describe(const Token& token) {
   switch (token.kind) {
-    case Token::Kind::kData: return "template text";
-    case Token::Kind::kBlockBegin: return "'{%'";
-    case Token::Kind::kBlockEnd: return "'%}'";
-    case Token::Kind::kPrintBegin: return "'{{'";
-    case Token::Kind::kPrintEnd: return "'}}'";
-    case Token::Kind::kConstant: return token.value.text() ? "a string" : "a number";
-    case Token::Kind::kEnd: return "the end of the template";
-    default: return fmt::format("'{}'", token.text);
+    case Token::Kind::kData:
+      return "template text";
+    case Token::Kind::kBlockBegin:
+      return "'{%'";
+    case Token::Kind::kBlockEnd:
+      return "'%}'";
+    case Token::Kind::kPrintBegin:
+      return "'{{'";
+    case Token::Kind::kPrintEnd:
+      return "'}}'";
+    case Token::Kind::kConstant:
+      return token.value.text() ? "a string" : "a number";
+    case Token::Kind::kEnd:
+      return "the end of the template";
+    default:
+      return fmt::format("'{}'", token.text);
   }
 }
 
@@ -85,7 +93,8 @@ void ExpressionParser::seal(Expr& node) const {
   for (const auto& part : node.args) contains(part);
   for (const auto& [name, part] : node.named) contains(part);
   contains(node.star), contains(node.star_star);
-  if (node.depth > kMaxDepth) throw SyntaxFailure{fmt::format("an expression has more than {} steps in a row", kMaxDepth), node.line};
+  if (node.depth > kMaxDepth)
+    throw SyntaxFailure{fmt::format("an expression has more than {} steps in a row", kMaxDepth), node.line};
 }
 
 namespace {
@@ -98,7 +107,9 @@ std::vector<Expr::Ptr> parts(Expr::Ptr a, Expr::Ptr b = nullptr, Expr::Ptr c = n
 }
 }  // namespace
 
-Expr::Ptr ExpressionParser::expression(bool with_conditional) { return with_conditional ? conditional() : disjunction(); }
+Expr::Ptr ExpressionParser::expression(bool with_conditional) {
+  return with_conditional ? conditional() : disjunction();
+}
 
 Expr::Ptr ExpressionParser::conditional() {
   const Nested nested(*this);
@@ -145,10 +156,11 @@ Expr::Ptr ExpressionParser::comparison() {
   std::vector<Expr::Ptr> operands = parts(sum());
   std::vector<Expr::Compare> compares;
   constexpr std::pair<std::string_view, Expr::Compare> kOperators[] = {
-      {"==", Expr::Compare::kEqual},   {"!=", Expr::Compare::kNotEqual}, {"<", Expr::Compare::kLess},
+      {"==", Expr::Compare::kEqual},     {"!=", Expr::Compare::kNotEqual}, {"<", Expr::Compare::kLess},
       {"<=", Expr::Compare::kLessEqual}, {">", Expr::Compare::kGreater},   {">=", Expr::Compare::kGreaterEqual}};
   for (;;) {
-    const auto op = std::find_if(std::begin(kOperators), std::end(kOperators), [&](const auto& o) { return at_operator(o.first); });
+    const auto op =
+        std::find_if(std::begin(kOperators), std::end(kOperators), [&](const auto& o) { return at_operator(o.first); });
     if (op != std::end(kOperators)) {
       skip();
       compares.push_back(op->second);
@@ -191,7 +203,8 @@ Expr::Ptr ExpressionParser::product() {
       {"*", Kind::kMultiply}, {"/", Kind::kDivide}, {"//", Kind::kFloorDivide}, {"%", Kind::kModulo}};
   Expr::Ptr node = power();
   for (;;) {
-    const auto op = std::find_if(std::begin(kOperators), std::end(kOperators), [&](const auto& o) { return at_operator(o.first); });
+    const auto op =
+        std::find_if(std::begin(kOperators), std::end(kOperators), [&](const auto& o) { return at_operator(o.first); });
     if (op == std::end(kOperators)) return node;
     const int line = current().line;
     skip();
@@ -247,7 +260,8 @@ Expr::Ptr ExpressionParser::primary() {
     if (!node->value.text()) return node;
     TextBuilder joined;  // strings side by side are one
     joined.append(*node->value.text());
-    for (; current().kind == Token::Kind::kConstant && current().value.text(); skip()) joined.append(*current().value.text());
+    for (; current().kind == Token::Kind::kConstant && current().value.text(); skip())
+      joined.append(*current().value.text());
     node->value = joined.take();
     return node;
   }
@@ -295,8 +309,8 @@ Expr::Ptr ExpressionParser::tuple(bool with_conditional, std::string_view end, b
   bool is_tuple = false;
   for (;;) {
     if (!items.empty()) expect_operator(",");
-    const bool ended = current().kind == Token::Kind::kPrintEnd || current().kind == Token::Kind::kBlockEnd || at_operator(")") ||
-                       (!end.empty() && at_name(end));
+    const bool ended = current().kind == Token::Kind::kPrintEnd || current().kind == Token::Kind::kBlockEnd ||
+                       at_operator(")") || (!end.empty() && at_name(end));
     if (ended) break;
     items.push_back(expression(with_conditional));
     if (!at_operator(",")) break;
@@ -358,7 +372,8 @@ Expr::Ptr ExpressionParser::subscript(Expr::Ptr node) {
   }
   if (items.empty()) broken("expected an index");
   skip();
-  if (items.size() > 1) return make(Kind::kItem, line, parts(std::move(node), make(Kind::kTuple, line, std::move(items))));
+  if (items.size() > 1)
+    return make(Kind::kItem, line, parts(std::move(node), make(Kind::kTuple, line, std::move(items))));
   if (items[0]->kind == Kind::kSlice && items[0]->args.size() == 3) {  // a slice still without its object
     Expr::Ptr slice = std::move(items[0]);
     slice->args.insert(slice->args.begin(), std::move(node));
@@ -404,7 +419,8 @@ void ExpressionParser::arguments(Expr& call) {
       skip();
       call.named.emplace_back(std::move(name), expression());
     } else {
-      if (call.star || call.star_star || !call.named.empty()) broken("an argument without a name behind one with a name");
+      if (call.star || call.star_star || !call.named.empty())
+        broken("an argument without a name behind one with a name");
       call.args.push_back(expression());
     }
   }
@@ -433,8 +449,9 @@ Expr::Ptr ExpressionParser::test(Expr::Ptr node) {
   Expr::Ptr test = make(Kind::kTest, line, parts(std::move(node)));
   test->text = expect_name();
   test->test = find_test(test->text);
-  const bool bare_argument = current().kind == Token::Kind::kConstant || at_operator("[") || at_operator("{") ||
-                             (current().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and"));
+  const bool bare_argument =
+      current().kind == Token::Kind::kConstant || at_operator("[") || at_operator("{") ||
+      (current().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and"));
   if (at_operator("(")) {
     arguments(*test);
   } else if (bare_argument) {

@@ -31,7 +31,9 @@ Value changed(Machine& m, const Value& input, Arguments& arguments) {
 std::string title(std::string_view s) {
   std::string out;
   for (size_t at = 0; at < s.size();) {
-    const auto ends = [&](size_t i) { return is_space(utf8_step(s, i).character) || std::string_view("-({[<").find(s[i]) != std::string_view::npos; };
+    const auto ends = [&](size_t i) {
+      return is_space(utf8_step(s, i).character) || std::string_view("-({[<").find(s[i]) != std::string_view::npos;
+    };
     size_t end = at;
     const bool separator = ends(at);
     while (end < s.size() && ends(end) == separator) end += utf8_step(s, end).bytes;
@@ -51,12 +53,23 @@ std::string escaped(std::string_view s) {
   std::string out;
   for (char c : s) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -149,7 +162,9 @@ std::optional<int64_t> parsed_integer(std::string_view s, int base) {
   constexpr std::pair<const char*, int> kPrefixes[] = {{"0x", 16}, {"0o", 8}, {"0b", 2}};
   for (const auto& [prefix, b] : kPrefixes)
     if (base == b && s.size() > 2 && to_lower(s.substr(0, 2)) == prefix) s.remove_prefix(2);
-  if (s.empty() || s.starts_with('_') || s.starts_with('-') || s.ends_with('_') || s.find("__") != std::string_view::npos) return std::nullopt;
+  if (s.empty() || s.starts_with('_') || s.starts_with('-') || s.ends_with('_') ||
+      s.find("__") != std::string_view::npos)
+    return std::nullopt;
   std::string digits(s);
   std::erase(digits, '_');
   if (negative) digits.insert(0, "-");
@@ -196,7 +211,8 @@ Value round(Machine&, const Value& input, Arguments& arguments) {
   if (method == "common") {
     if (!input.is<double>() && precision >= 0) return positive(input);
     if (!std::isfinite(d)) return d;
-    if (precision >= 0) return std::strtod(fmt::format("{:.{}f}", d, precision).c_str(), nullptr);  // exact digits, ties to even
+    if (precision >= 0)
+      return std::strtod(fmt::format("{:.{}f}", d, precision).c_str(), nullptr);  // exact digits, ties to even
     const double scale = std::pow(10.0, static_cast<double>(-precision));
     const double rounded = std::nearbyint(d / scale) * scale;
     return input.is<double>() ? Value(rounded) : integer_of(rounded);
@@ -291,7 +307,8 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 const FilterEntry* find_filter(std::string_view name) {
-  const auto at = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const FilterEntry& e) { return e.name == name; });
+  const auto at =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const FilterEntry& e) { return e.name == name; });
   return at == std::end(kFilters) ? nullptr : at;
 }
 

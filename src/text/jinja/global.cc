@@ -81,8 +81,11 @@ Value strftime_now(Machine& m, Arguments& arguments) {
 
 Value find_global(const std::string& name) {
   using Function = Value (*)(Machine&, Arguments&);
-  constexpr std::pair<const char*, Function> kFunctions[] = {
-      {"range", range}, {"dict", dict}, {"namespace", name_space}, {"raise_exception", raise_exception}, {"strftime_now", strftime_now}};
+  constexpr std::pair<const char*, Function> kFunctions[] = {{"range", range},
+                                                             {"dict", dict},
+                                                             {"namespace", name_space},
+                                                             {"raise_exception", raise_exception},
+                                                             {"strftime_now", strftime_now}};
   for (const auto& [n, function] : kFunctions)
     if (name == n) return Callable{name, 0, function};
   return {};

@@ -6,7 +6,8 @@
 
 namespace lathe::jinja {
 
-// A function that every template has: range, dict, namespace, raise_exception, strftime_now. Undefined: none of that name.
+// A function that every template has: range, dict, namespace, raise_exception, strftime_now. Undefined: none of that
+// name.
 Value find_global(const std::string& name);
 
 }  // namespace lathe::jinja

@@ -23,7 +23,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool x) override { return put(x); }
   bool number_integer(number_integer_t x) override { return put(Value(int64_t{x})); }
   bool number_unsigned(number_unsigned_t x) override {
-    return x <= INT64_MAX ? put(Value(static_cast<int64_t>(x))) : put(BigInt{std::make_shared<const std::string>(std::to_string(x))});
+    return x <= INT64_MAX ? put(Value(static_cast<int64_t>(x)))
+                          : put(BigInt{std::make_shared<const std::string>(std::to_string(x))});
   }
   bool number_float(number_float_t x, const string_t& written) override {
     if (written.find_first_of(".eE") != std::string::npos) return put(x);

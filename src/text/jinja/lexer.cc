@@ -27,7 +27,9 @@ std::string with_unix_newlines(std::string_view source) {
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80); }
+bool is_name(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
+}
 
 class Lexer {
  public:
@@ -42,7 +44,9 @@ class Lexer {
  private:
   [[noreturn]] void broken(std::string message) const { throw SyntaxFailure{std::move(message), line_}; }
   bool looking_at(std::string_view text) const { return s_.substr(at_).starts_with(text); }
-  void push(Kind kind, std::string text = "", Value value = {}) { tokens_.push_back({kind, line_, std::move(text), std::move(value)}); }
+  void push(Kind kind, std::string text = "", Value value = {}) {
+    tokens_.push_back({kind, line_, std::move(text), std::move(value)});
+  }
   void move_to(size_t to) {
     line_ += static_cast<int>(std::count(s_.begin() + at_, s_.begin() + to, '\n'));
     at_ = to;
@@ -61,7 +65,8 @@ class Lexer {
     size_t begin = at_;
     for (;; ++begin) {
       begin = s_.find('{', begin);
-      if (begin == std::string_view::npos || begin + 1 >= s_.size()) return data(s_.size(), ' ', false), move_to(s_.size());
+      if (begin == std::string_view::npos || begin + 1 >= s_.size())
+        return data(s_.size(), ' ', false), move_to(s_.size());
       if (s_[begin + 1] == '%' || s_[begin + 1] == '{' || s_[begin + 1] == '#') break;
     }
     const char kind = s_[begin + 1];
@@ -138,7 +143,8 @@ class Lexer {
     std::string open;  // brackets
     while (at_ < s_.size()) {
       if (open.empty()) {
-        const bool signed_close = (s_[at_] == '-' || (block && s_[at_] == '+')) && s_.substr(at_ + 1).starts_with(close);
+        const bool signed_close =
+            (s_[at_] == '-' || (block && s_[at_] == '+')) && s_.substr(at_ + 1).starts_with(close);
         if (signed_close || looking_at(close)) {
           push(block ? Kind::kBlockEnd : Kind::kPrintEnd);
           return leave(at_ + close.size() + signed_close, signed_close ? s_[at_] : ' ', block);
@@ -194,19 +200,23 @@ class Lexer {
       if (end + 1 < s_.size() && s_[end] == '.' && is_digit(s_[end + 1])) end = digits_end(end + 1), fraction = true;
       if (end < s_.size() && (s_[end] == 'e' || s_[end] == 'E')) {
         const size_t sign = end + 1 < s_.size() && (s_[end + 1] == '+' || s_[end + 1] == '-') ? 1 : 0;
-        if (end + 1 + sign < s_.size() && is_digit(s_[end + 1 + sign])) end = digits_end(end + 1 + sign), fraction = true;
+        if (end + 1 + sign < s_.size() && is_digit(s_[end + 1 + sign]))
+          end = digits_end(end + 1 + sign), fraction = true;
       }
     }
     std::string text(s_.substr(at_, end - at_));
     std::erase(text, '_');
-    if (!fraction && text == "0" && end < s_.size() && std::string_view("xXoObB").find(s_[end]) != std::string_view::npos)
+    if (!fraction && text == "0" && end < s_.size() &&
+        std::string_view("xXoObB").find(s_[end]) != std::string_view::npos)
       return based(end);
     Value value;
     if (double d = 0; fraction) {
-      if (std::from_chars(text.data(), text.data() + text.size(), d).ec != std::errc()) broken("a number is out of range");
+      if (std::from_chars(text.data(), text.data() + text.size(), d).ec != std::errc())
+        broken("a number is out of range");
       value = d;
     } else {
-      if (text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != std::string::npos) broken("an integer begins with 0");
+      if (text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != std::string::npos)
+        broken("an integer begins with 0");
       value = integer(text, 10);
     }
     push(Kind::kConstant, "", std::move(value));
@@ -270,7 +280,8 @@ class Lexer {
     uint32_t code = 0;
     digits = digits.substr(0, count);
     const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, base);
-    if (digits.size() < count || error != std::errc() || stop != digits.data() + count) broken("a string holds a malformed escape");
+    if (digits.size() < count || error != std::errc() || stop != digits.data() + count)
+      broken("a string holds a malformed escape");
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) broken("a string's escape is no character");
     append_utf8(out, code);
     return count;

@@ -18,8 +18,8 @@ struct Loop {
   Value previous, current;
   std::optional<Value> last_changed;  // what changed() was asked about last
 
-  std::optional<Value> next();   // moves on
-  const Value* peek();           // the item after this one, or null
+  std::optional<Value> next();  // moves on
+  const Value* peek();          // the item after this one, or null
   int64_t length();
 };
 

@@ -84,7 +84,8 @@ Value Machine::text(std::string bytes, Origin origin) {
 Text Machine::run(const std::vector<std::pair<std::string, Value>>& variables) {
   auto outer = std::make_shared<Scope>(nullptr);
   for (size_t i = 0; i < ast_.names.size(); ++i) {
-    if (Value global = find_global(ast_.names[i]); !global.is_undefined()) outer->set(static_cast<Name>(i), std::move(global));
+    if (Value global = find_global(ast_.names[i]); !global.is_undefined())
+      outer->set(static_cast<Name>(i), std::move(global));
     for (const auto& [name, value] : variables)
       if (name == ast_.names[i]) outer->set(static_cast<Name>(i), value);
   }
@@ -104,22 +105,39 @@ Machine::Flow Machine::run_body(const Body& body, TextBuilder& out) {
 Machine::Flow Machine::run_stmt(const Stmt& stmt, TextBuilder& out) {
   step(stmt.line);
   switch (stmt.kind) {
-    case Stmt::Kind::kData: print(stmt.data, out); break;
-    case Stmt::Kind::kPrint: print(eval(*stmt.exprs[0]), out); break;
-    case Stmt::Kind::kIf: return run_if(stmt, out);
-    case Stmt::Kind::kFor: return run_for(stmt, out);
-    case Stmt::Kind::kSet: assign(stmt.targets[0], eval(*stmt.exprs[0])); break;
+    case Stmt::Kind::kData:
+      print(stmt.data, out);
+      break;
+    case Stmt::Kind::kPrint:
+      print(eval(*stmt.exprs[0]), out);
+      break;
+    case Stmt::Kind::kIf:
+      return run_if(stmt, out);
+    case Stmt::Kind::kFor:
+      return run_for(stmt, out);
+    case Stmt::Kind::kSet:
+      assign(stmt.targets[0], eval(*stmt.exprs[0]));
+      break;
     case Stmt::Kind::kSetBlock: {
       Value body = run_captured(stmt.bodies[0]);
       assign(stmt.targets[0], stmt.chain ? eval_chain(*stmt.chain, body) : std::move(body));
       break;
     }
-    case Stmt::Kind::kMacro: define_macro(stmt); break;
-    case Stmt::Kind::kWith: run_with(stmt, out); break;
-    case Stmt::Kind::kFilterBlock: print(eval_chain(*stmt.chain, run_captured(stmt.bodies[0])), out); break;
-    case Stmt::Kind::kBreak: return Flow::kBreak;
-    case Stmt::Kind::kContinue: return Flow::kContinue;
-    case Stmt::Kind::kScope: return run_inner(stmt.bodies[0], out);
+    case Stmt::Kind::kMacro:
+      define_macro(stmt);
+      break;
+    case Stmt::Kind::kWith:
+      run_with(stmt, out);
+      break;
+    case Stmt::Kind::kFilterBlock:
+      print(eval_chain(*stmt.chain, run_captured(stmt.bodies[0])), out);
+      break;
+    case Stmt::Kind::kBreak:
+      return Flow::kBreak;
+    case Stmt::Kind::kContinue:
+      return Flow::kContinue;
+    case Stmt::Kind::kScope:
+      return run_inner(stmt.bodies[0], out);
   }
   return Flow::kNext;
 }
@@ -200,7 +218,8 @@ void Machine::define_macro(const Stmt& stmt) {
     captured_.push_back(s);
   }
   charge(4096);
-  scope_->set(stmt.name, Callable{stmt.macro->name, 0, [macro = stmt.macro, home = scope_](Machine& machine, Arguments& arguments) {
+  scope_->set(stmt.name, Callable{stmt.macro->name, 0,
+                                  [macro = stmt.macro, home = scope_](Machine& machine, Arguments& arguments) {
                                     return machine.call_macro(*macro, home, arguments);
                                   }});
 }
@@ -210,7 +229,8 @@ Value Machine::call_macro(const Macro& macro, const std::shared_ptr<Scope>& home
   const std::shared_ptr<Scope> caller = std::exchange(scope_, std::make_shared<Scope>(home));
   const int line = line_;
   const size_t count = macro.parameters.size(), given = arguments.positional.size();
-  if (given > count && macro.varargs < 0) fail("macro '{}' takes no more than {} arguments, {} were given", macro.name, count, given);
+  if (given > count && macro.varargs < 0)
+    fail("macro '{}' takes no more than {} arguments, {} were given", macro.name, count, given);
   for (size_t i = 0; i < count; ++i) {
     const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
                                     [&](const auto& n) { return n.first == macro.parameter_names[i]; });
@@ -222,10 +242,12 @@ Value Machine::call_macro(const Macro& macro, const std::shared_ptr<Scope>& home
     } else if (const size_t first_default = count - macro.defaults.size(); i >= first_default) {
       scope_->set(macro.parameters[i], eval(*macro.defaults[i - first_default]));
     } else {
-      scope_->set(macro.parameters[i], Value::undefined(fmt::format("parameter '{}' was not provided", macro.parameter_names[i])));
+      scope_->set(macro.parameters[i],
+                  Value::undefined(fmt::format("parameter '{}' was not provided", macro.parameter_names[i])));
     }
   }
-  if (!arguments.named.empty() && macro.kwargs < 0) fail("macro '{}' takes no keyword argument '{}'", macro.name, arguments.named[0].first);
+  if (!arguments.named.empty() && macro.kwargs < 0)
+    fail("macro '{}' takes no keyword argument '{}'", macro.name, arguments.named[0].first);
   if (macro.kwargs >= 0) {
     Dict rest;
     for (auto& [name, value] : arguments.named) rest.set(text(name, Origin::kTemplate), std::move(value));
@@ -251,7 +273,8 @@ void Machine::assign(const Target& target, Value value) {
     scope_->set(target.name, std::move(value));
   } else {
     const Value* ns = scope_->find(target.name);
-    if (!ns || !ns->name_space()) fail("can't set '{}' on '{}', which is no namespace", target.attribute, ast_.names[target.name]);
+    if (!ns || !ns->name_space())
+      fail("can't set '{}' on '{}', which is no namespace", target.attribute, ast_.names[target.name]);
     charge(kItemBytes);
     ns->name_space()->set(target.attribute, std::move(value));
   }
@@ -298,7 +321,8 @@ Value Machine::filter(const std::string& name, const FilterEntry* entry, const V
 bool Machine::test(const std::string& name, const TestEntry* entry, const Value& subject, Arguments& arguments) {
   if (!entry) fail("there is no test '{}'", name);
   if (arguments.positional.size() + arguments.named.size() != entry->arguments)
-    fail("the test '{}' takes {} arguments, {} were given", name, entry->arguments, arguments.positional.size() + arguments.named.size());
+    fail("the test '{}' takes {} arguments, {} were given", name, entry->arguments,
+         arguments.positional.size() + arguments.named.size());
   return entry->holds(*this, subject, arguments);
 }
 

@@ -36,20 +36,21 @@ class Machine {
 
   // What a for over the value goes through: items, keys, characters. Fails for what can't be gone through.
   std::vector<Value> items_of(const Value& value);
-  Value attribute(const Value& object, const std::string& name);      // object.name
-  Value item(const Value& object, const Value& key);                  // object[key]
+  Value attribute(const Value& object, const std::string& name);  // object.name
+  Value item(const Value& object, const Value& key);              // object[key]
   Value call(const Value& callee, Arguments& arguments);
   Value filter(const std::string& name, const FilterEntry* entry, const Value& input, Arguments& arguments);
   bool test(const std::string& name, const TestEntry* entry, const Value& subject, Arguments& arguments);
-  std::shared_ptr<const Text> str(const Value& value);                // str(), "" for undefined
-  bool contains(const Value& container, const Value& member);         // member in container
+  std::shared_ptr<const Text> str(const Value& value);         // str(), "" for undefined
+  bool contains(const Value& container, const Value& member);  // member in container
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
   // One level of C++ recursion.
   struct Deeper {
     explicit Deeper(Machine& m) : machine(m) {
-      if (machine.depth_ >= machine.limits_.depth) fail("expressions, blocks and macro calls go deeper than {} levels", machine.depth_);
+      if (machine.depth_ >= machine.limits_.depth)
+        fail("expressions, blocks and macro calls go deeper than {} levels", machine.depth_);
       ++machine.depth_;
     }
     ~Deeper() { --machine.depth_; }

@@ -61,12 +61,14 @@ struct Entry {
   Method method;
 };
 constexpr Entry kOfDict[] = {
-    {"clear", changes}, {"copy", copy}, {"get", get},         {"items", items},        {"keys", keys},
-    {"pop", changes},   {"popitem", changes}, {"setdefault", changes}, {"update", changes}, {"values", values},
+    {"clear", changes},  {"copy", copy},     {"get", get},         {"items", items},
+    {"keys", keys},      {"pop", changes},   {"popitem", changes}, {"setdefault", changes},
+    {"update", changes}, {"values", values},
 };
 constexpr Entry kOfList[] = {
-    {"append", changes}, {"clear", changes}, {"copy", copy}, {"count", count},   {"extend", changes}, {"index", index},
-    {"insert", changes}, {"pop", changes},   {"remove", changes}, {"reverse", changes}, {"sort", changes},
+    {"append", changes}, {"clear", changes},   {"copy", copy},      {"count", count},
+    {"extend", changes}, {"index", index},     {"insert", changes}, {"pop", changes},
+    {"remove", changes}, {"reverse", changes}, {"sort", changes},
 };
 
 }  // namespace

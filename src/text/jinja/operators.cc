@@ -13,13 +13,20 @@ using Kind = Expr::Kind;
 
 const char* symbol(Kind kind) {
   switch (kind) {
-    case Kind::kAdd: return "+";
-    case Kind::kSubtract: return "-";
-    case Kind::kMultiply: return "*";
-    case Kind::kDivide: return "/";
-    case Kind::kFloorDivide: return "//";
-    case Kind::kModulo: return "%";
-    default: return "**";
+    case Kind::kAdd:
+      return "+";
+    case Kind::kSubtract:
+      return "-";
+    case Kind::kMultiply:
+      return "*";
+    case Kind::kDivide:
+      return "/";
+    case Kind::kFloorDivide:
+      return "//";
+    case Kind::kModulo:
+      return "%";
+    default:
+      return "**";
   }
 }
 
@@ -57,16 +64,23 @@ double float_power(double a, double b) {
 Value of_integers(Kind kind, int64_t a, int64_t b) {
   int64_t r = 0;
   switch (kind) {
-    case Kind::kAdd: if (__builtin_add_overflow(a, b, &r)) too_large(); return r;
-    case Kind::kSubtract: if (__builtin_sub_overflow(a, b, &r)) too_large(); return r;
-    case Kind::kMultiply: if (__builtin_mul_overflow(a, b, &r)) too_large(); return r;
+    case Kind::kAdd:
+      if (__builtin_add_overflow(a, b, &r)) too_large();
+      return r;
+    case Kind::kSubtract:
+      if (__builtin_sub_overflow(a, b, &r)) too_large();
+      return r;
+    case Kind::kMultiply:
+      if (__builtin_mul_overflow(a, b, &r)) too_large();
+      return r;
     case Kind::kDivide:
       if (b == 0) fail("division by zero");
       return static_cast<double>(a) / static_cast<double>(b);
     case Kind::kFloorDivide:
     case Kind::kModulo: {
       if (b == 0) fail("integer division or modulo by zero");
-      if (b == -1) return of_integers(kind == Kind::kModulo ? Kind::kMultiply : Kind::kSubtract, 0, a);  // INT64_MIN / -1 traps
+      if (b == -1)
+        return of_integers(kind == Kind::kModulo ? Kind::kMultiply : Kind::kSubtract, 0, a);  // INT64_MIN / -1 traps
       const int64_t q = a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
       return kind == Kind::kFloorDivide ? q : a - q * b;
     }
@@ -78,9 +92,12 @@ Value of_integers(Kind kind, int64_t a, int64_t b) {
 
 Value of_doubles(Kind kind, double a, double b) {
   switch (kind) {
-    case Kind::kAdd: return a + b;
-    case Kind::kSubtract: return a - b;
-    case Kind::kMultiply: return a * b;
+    case Kind::kAdd:
+      return a + b;
+    case Kind::kSubtract:
+      return a - b;
+    case Kind::kMultiply:
+      return a * b;
     case Kind::kDivide:
       if (b == 0) fail("float division by zero");
       return a / b;
@@ -93,7 +110,8 @@ Value of_doubles(Kind kind, double a, double b) {
       if (kind == Kind::kModulo) return m;
       return std::round((a - m) / b);
     }
-    default: return float_power(a, b);
+    default:
+      return float_power(a, b);
   }
 }
 
@@ -117,7 +135,8 @@ Value repeated(Machine& machine, const Value& value, int64_t times) {
 }
 
 bool is_sequence(const Value& v) {
-  return v.text() || (v.list() && (v.list()->flavor == List::Flavor::kList || v.list()->flavor == List::Flavor::kTuple));
+  return v.text() ||
+         (v.list() && (v.list()->flavor == List::Flavor::kList || v.list()->flavor == List::Flavor::kTuple));
 }
 
 }  // namespace
@@ -134,14 +153,16 @@ Value binary(Machine& machine, Kind kind, const Value& a, const Value& b) {
     out.append(*b.text());
     return machine.text(out);
   }
-  if (kind == Kind::kAdd && is_sequence(a) && is_sequence(b) && a.list() && b.list() && a.list()->flavor == b.list()->flavor) {
+  if (kind == Kind::kAdd && is_sequence(a) && is_sequence(b) && a.list() && b.list() &&
+      a.list()->flavor == b.list()->flavor) {
     std::vector<Value> items = a.list()->items;
     items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
     return machine.list(std::move(items), a.list()->flavor);
   }
   if (kind == Kind::kMultiply && is_sequence(a) && as_integer(b, j)) return repeated(machine, a, j);
   if (kind == Kind::kMultiply && is_sequence(b) && as_integer(a, i)) return repeated(machine, b, i);
-  if (kind == Kind::kAdd && a.text() && !b.is_undefined()) fail("can only concatenate str (not \"{}\") to str", b.type_name());
+  if (kind == Kind::kAdd && a.text() && !b.is_undefined())
+    fail("can only concatenate str (not \"{}\") to str", b.type_name());
   if (kind == Kind::kModulo && a.text()) fail("formatting with % is not supported");
   no_operation(kind, a, b);
 }

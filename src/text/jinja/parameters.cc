@@ -4,7 +4,8 @@
 
 namespace lathe::jinja {
 
-Parameters::Parameters(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names, size_t required)
+Parameters::Parameters(std::string_view function, const Arguments& arguments,
+                       std::initializer_list<std::string_view> names, size_t required)
     : function_(function), names_(names), given_(names.size()) {
   if (arguments.positional.size() > names.size())
     fail("{}() takes at most {} arguments, {} were given", function, names.size(), arguments.positional.size());

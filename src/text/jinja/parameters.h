@@ -11,7 +11,8 @@ namespace lathe::jinja {
 // A call's arguments, by the parameters of what is called; fails as Python would where they don't fit.
 class Parameters {
  public:
-  Parameters(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names, size_t required = 0);
+  Parameters(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names,
+             size_t required = 0);
 
   const Value* get(size_t i) const { return given_[i]; }  // null: left out
   bool has(size_t i) const { return given_[i] && !given_[i]->is_none(); }

@@ -46,7 +46,8 @@ class StatementParser : public ExpressionParser {
         out.push_back(std::move(s));
       } else {
         expect_kind(Token::Kind::kBlockBegin, "'{%'");
-        if (current().kind == Token::Kind::kName && std::find(ends.begin(), ends.end(), current().text) != ends.end()) break;
+        if (current().kind == Token::Kind::kName && std::find(ends.begin(), ends.end(), current().text) != ends.end())
+          break;
         statement(out, ends);
         expect_kind(Token::Kind::kBlockEnd, "'%}'");
       }
@@ -102,7 +103,8 @@ class StatementParser : public ExpressionParser {
   [[noreturn]] void unknown(const std::string& tag, std::span<const std::string_view> ends) const {
     if (tag.empty()) broken(fmt::format("expected the name of a tag, got {}", describe(current())));
     if (tag.starts_with("end") || tag == "else" || tag == "elif")
-      broken(ends.empty() ? fmt::format("'{}' has nothing to end", tag) : fmt::format("'{}' where {} is expected", tag, fmt::join(ends, " or ")));
+      broken(ends.empty() ? fmt::format("'{}' has nothing to end", tag)
+                          : fmt::format("'{}' where {} is expected", tag, fmt::join(ends, " or ")));
     broken(fmt::format("the tag '{}' is not supported", tag));
   }
 
@@ -137,7 +139,8 @@ class StatementParser : public ExpressionParser {
   Target target_list(std::string_view end) {
     Target tuple;
     bool is_tuple = false;
-    while (!(at_name(end) || at_operator("=") || at_operator("|") || at_operator(")") || current().kind == Token::Kind::kBlockEnd)) {
+    while (!(at_name(end) || at_operator("=") || at_operator("|") || at_operator(")") ||
+             current().kind == Token::Kind::kBlockEnd)) {
       if (skip_operator("(")) {
         tuple.parts.push_back(target_list(")"));
         expect_operator(")");

@@ -18,8 +18,12 @@ class ExpressionParser {
  protected:
   const Token& current() const { return tokens_[at_]; }
   const Token& look(size_t ahead = 1) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
-  void skip() { if (at_ + 1 < tokens_.size()) ++at_; }
-  bool at_operator(std::string_view op) const { return current().kind == Token::Kind::kOperator && current().text == op; }
+  void skip() {
+    if (at_ + 1 < tokens_.size()) ++at_;
+  }
+  bool at_operator(std::string_view op) const {
+    return current().kind == Token::Kind::kOperator && current().text == op;
+  }
   bool at_name(std::string_view name) const { return current().kind == Token::Kind::kName && current().text == name; }
   bool skip_operator(std::string_view op);
   bool skip_name(std::string_view name);

@@ -53,8 +53,9 @@ std::string text_repr(std::string_view text) {
     } else if (is_printable(c)) {
       out += text.substr(at, step.bytes);
     } else {
-      out += c < 0x100 ? fmt::format("\\x{:02x}", static_cast<uint32_t>(c))
-             : c < 0x10000 ? fmt::format("\\u{:04x}", static_cast<uint32_t>(c)) : fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+      out += c < 0x100     ? fmt::format("\\x{:02x}", static_cast<uint32_t>(c))
+             : c < 0x10000 ? fmt::format("\\u{:04x}", static_cast<uint32_t>(c))
+                           : fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
     }
     at += step.bytes;
   }
@@ -142,7 +143,8 @@ class JsonWriter {
       out_ += *b ? "true" : "false";
     } else if (value.is_number()) {
       write_number(value);
-    } else if (const List* l = value.list(); l && (l->flavor == List::Flavor::kList || l->flavor == List::Flavor::kTuple)) {
+    } else if (const List* l = value.list();
+               l && (l->flavor == List::Flavor::kList || l->flavor == List::Flavor::kTuple)) {
       write_list(*l);
     } else if (const Dict* d = value.dict()) {
       write_dict(*d);
@@ -219,7 +221,8 @@ class JsonWriter {
   void write_dict(const Dict& dict) {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.entries) entries.push_back(&entry);
-    if (style_.sorted) std::stable_sort(entries.begin(), entries.end(), [](auto* a, auto* b) { return less(a->first, b->first); });
+    if (style_.sorted)
+      std::stable_sort(entries.begin(), entries.end(), [](auto* a, auto* b) { return less(a->first, b->first); });
     out_ += '{';
     ++level_;
     for (size_t i = 0; i < entries.size(); ++i) {

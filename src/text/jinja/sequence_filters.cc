@@ -23,8 +23,10 @@ Value attribute_path(Machine& m, Value value, const Value& path) {
   for (;;) {
     const size_t dot = rest.find('.');
     const std::string_view name = rest.substr(0, dot);
-    const bool index = !name.empty() && name.size() < 19 && std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    value = m.item(value, index ? Value(int64_t{std::stoll(std::string(name))}) : Value(std::string(name), Origin::kTemplate));
+    const bool index = !name.empty() && name.size() < 19 &&
+                       std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    value = m.item(value,
+                   index ? Value(int64_t{std::stoll(std::string(name))}) : Value(std::string(name), Origin::kTemplate));
     if (dot == std::string_view::npos) return value;
     rest.remove_prefix(dot + 1);
   }
@@ -49,7 +51,9 @@ void sort_by_key(Machine& m, Keyed& items, bool reverse) {
       size_t i = begin, j = std::min(begin + width, items.size());
       const size_t middle = j, end = std::min(begin + 2 * width, items.size());
       for (size_t k = begin; k < end; ++k) {
-        const bool second = i == middle || (j < end && (reverse ? less(items[i].first, items[j].first) : less(items[j].first, items[i].first)));
+        const bool second =
+            i == middle ||
+            (j < end && (reverse ? less(items[i].first, items[j].first) : less(items[j].first, items[i].first)));
         other[k] = std::move(items[second ? j++ : i++]);
       }
     }
@@ -108,7 +112,8 @@ Value filter_dictsort(Machine& m, const Value& input, Arguments& arguments) {
   if (by != "key" && by != "value") fail("dictsort can sort by \"key\" or \"value\"");
   Keyed keyed;
   for (const auto& [k, v] : input.dict()->entries)
-    keyed.emplace_back(sort_key(m, by == "key" ? k : v, nullptr, p.truth(0, false)), m.list({k, v}, List::Flavor::kTuple));
+    keyed.emplace_back(sort_key(m, by == "key" ? k : v, nullptr, p.truth(0, false)),
+                       m.list({k, v}, List::Flavor::kTuple));
   sort_by_key(m, keyed, p.truth(2, false));
   std::vector<Value> items;
   for (auto& [key, item] : keyed) items.push_back(std::move(item));
@@ -185,10 +190,18 @@ Value filter_map(Machine& m, const Value& input, Arguments& arguments) {
 
 Value filter_max(Machine& m, const Value& input, Arguments& arguments) { return extreme(m, input, arguments, true); }
 Value filter_min(Machine& m, const Value& input, Arguments& arguments) { return extreme(m, input, arguments, false); }
-Value filter_reject(Machine& m, const Value& input, Arguments& arguments) { return picked(m, input, arguments, false, false); }
-Value filter_rejectattr(Machine& m, const Value& input, Arguments& arguments) { return picked(m, input, arguments, true, false); }
-Value filter_select(Machine& m, const Value& input, Arguments& arguments) { return picked(m, input, arguments, false, true); }
-Value filter_selectattr(Machine& m, const Value& input, Arguments& arguments) { return picked(m, input, arguments, true, true); }
+Value filter_reject(Machine& m, const Value& input, Arguments& arguments) {
+  return picked(m, input, arguments, false, false);
+}
+Value filter_rejectattr(Machine& m, const Value& input, Arguments& arguments) {
+  return picked(m, input, arguments, true, false);
+}
+Value filter_select(Machine& m, const Value& input, Arguments& arguments) {
+  return picked(m, input, arguments, false, true);
+}
+Value filter_selectattr(Machine& m, const Value& input, Arguments& arguments) {
+  return picked(m, input, arguments, true, true);
+}
 
 Value filter_reverse(Machine& m, const Value& input, Arguments& arguments) {
   Parameters("reverse", arguments, {});
@@ -212,7 +225,8 @@ Value filter_sort(Machine& m, const Value& input, Arguments& arguments) {
   for (Value& item : m.items_of(input)) {
     std::vector<Value> keys;
     for (const Value& path : paths) keys.push_back(sort_key(m, item, &path, p.truth(1, false)));
-    Value key = m.list(std::move(keys));  // a list even of one: its comparison looks at equality first, and so forgives more
+    Value key =
+        m.list(std::move(keys));  // a list even of one: its comparison looks at equality first, and so forgives more
     keyed.emplace_back(std::move(key), std::move(item));
   }
   sort_by_key(m, keyed, p.truth(0, false));
@@ -225,7 +239,8 @@ Value filter_sum(Machine& m, const Value& input, Arguments& arguments) {
   const Parameters p("sum", arguments, {"attribute", "start"});
   Value total = p.get(1) ? *p.get(1) : Value(int64_t{0});
   for (Value& item : m.items_of(input))
-    total = binary(m, Expr::Kind::kAdd, total, p.has(0) ? attribute_path(m, std::move(item), *p.get(0)) : std::move(item));
+    total =
+        binary(m, Expr::Kind::kAdd, total, p.has(0) ? attribute_path(m, std::move(item), *p.get(0)) : std::move(item));
   return total;
 }
 

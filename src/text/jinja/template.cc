@@ -23,7 +23,8 @@ Result<Template> Template::parse(std::string_view source, const std::string& nam
   return result;
 }
 
-Result<Text> Template::render(const std::vector<std::pair<std::string, Value>>& variables, std::time_t now, const Limits& limits) const {
+Result<Text> Template::render(const std::vector<std::pair<std::string, Value>>& variables, std::time_t now,
+                              const Limits& limits) const {
   Machine machine(*ast_, limits, now);
   try {
     return machine.run(variables);

@@ -15,9 +15,9 @@ namespace lathe::jinja {
 // Bounds of one rendering. A prompt of a million tokens stays far within them; a template that never ends, or grows
 // without end, doesn't get far.
 struct Limits {
-  int64_t steps = 50'000'000;            // statements and expressions run
-  int depth = 600;                       // of expressions, blocks and macro calls within one another
-  int64_t output_bytes = 256 << 20;      // what it prints
+  int64_t steps = 50'000'000;              // statements and expressions run
+  int depth = 600;                         // of expressions, blocks and macro calls within one another
+  int64_t output_bytes = 256 << 20;        // what it prints
   int64_t built_bytes = int64_t{2} << 30;  // all strings and lists made on the way, together
 };
 
@@ -32,7 +32,8 @@ class Template {
   static Result<Template> parse(std::string_view source, const std::string& name);
 
   // Variables may hide functions. Errors: what the template raises itself, uses of undefined values, limits.
-  Result<Text> render(const std::vector<std::pair<std::string, Value>>& variables, std::time_t now, const Limits& limits = {}) const;
+  Result<Text> render(const std::vector<std::pair<std::string, Value>>& variables, std::time_t now,
+                      const Limits& limits = {}) const;
 
   const std::string& name() const { return name_; }
 

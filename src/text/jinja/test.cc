@@ -23,7 +23,9 @@ int64_t remainder(Machine& m, const Value& v, int64_t by) {
   return d && *d == static_cast<double>(static_cast<int64_t>(*d)) ? static_cast<int64_t>(*d) : -1;
 }
 
-bool iterable(const Value& v) { return v.text() || v.list() || v.dict() || v.iterator() || v.is_undefined() || v.loop(); }
+bool iterable(const Value& v) {
+  return v.text() || v.list() || v.dict() || v.iterator() || v.is_undefined() || v.loop();
+}
 bool sequence(const Value& v) {
   return v.text() || v.dict() || v.is_undefined() ||
          (v.list() && (v.list()->flavor == List::Flavor::kList || v.list()->flavor == List::Flavor::kTuple));
@@ -78,7 +80,8 @@ constexpr TestEntry kTests[] = {
 }  // namespace
 
 const TestEntry* find_test(std::string_view name) {
-  const auto at = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& e) { return e.name == name; });
+  const auto at =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& e) { return e.name == name; });
   return at == std::end(kTests) ? nullptr : at;
 }
 

@@ -20,7 +20,8 @@ void TextBuilder::mark(size_t begin, size_t end) {
 void TextBuilder::append(const Text& text, size_t begin, size_t count) {
   const size_t end = begin + count, at = text_.size();
   text_.bytes_.append(text.bytes_, begin, count);
-  auto range = std::partition_point(text.data_.begin(), text.data_.end(), [&](const ByteRange& r) { return r.end <= begin; });
+  auto range =
+      std::partition_point(text.data_.begin(), text.data_.end(), [&](const ByteRange& r) { return r.end <= begin; });
   for (; range != text.data_.end() && range->begin < end; ++range)
     mark(at + std::max(range->begin, begin) - begin, at + std::min(range->end, end) - begin);
 }

@@ -63,11 +63,13 @@ Value has_affix(Machine&, const Value& self, Arguments& arguments) {
     const std::string_view s = text.view();  // bounds count characters, as a slice's do
     const int64_t length = static_cast<int64_t>(utf8_length(s));
     const auto clamp = [&](int64_t i) { return std::max<int64_t>(0, std::min(i < 0 ? i + length : i, length)); };
-    const size_t begin = offset_of(s, clamp(p.integer(1, 0))), end = offset_of(s, clamp(p.has(2) ? p.integer(2, 0) : length));
+    const size_t begin = offset_of(s, clamp(p.integer(1, 0))),
+                 end = offset_of(s, clamp(p.has(2) ? p.integer(2, 0) : length));
     text = part(text, begin, end);
   }
   const auto matches = [&](const Value& affix) {
-    if (!affix.text()) fail("{}() needs a str or a tuple of str, not {}", kEnd ? "endswith" : "startswith", affix.type_name());
+    if (!affix.text())
+      fail("{}() needs a str or a tuple of str, not {}", kEnd ? "endswith" : "startswith", affix.type_name());
     return kEnd ? text.view().ends_with(affix.text()->view()) : text.view().starts_with(affix.text()->view());
   };
   if (const List* l = p.get(0)->list(); l && l->flavor == List::Flavor::kTuple)
@@ -205,7 +207,8 @@ constexpr Entry kMethods[] = {
 }  // namespace
 
 Method find_text_method(std::string_view name) {
-  const auto at = std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Entry& e) { return e.name == name; });
+  const auto at =
+      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Entry& e) { return e.name == name; });
   return at == std::end(kMethods) ? nullptr : at->method;
 }
 

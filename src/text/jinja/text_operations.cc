@@ -141,8 +141,11 @@ std::vector<Value> pieces(Machine& machine, const Text& text, const Cuts& cuts) 
 std::vector<Value> split(Machine& machine, const Text& text, const Text* separator, int64_t count, Side from) {
   if (separator && separator->size() == 0) fail("empty separator");
   const std::string_view s = text.view();
-  if (!separator) return pieces(machine, text, from == Side::kLeft ? cut_at_spaces(s, count) : cut_at_spaces_from_right(s, count));
-  return pieces(machine, text, from == Side::kLeft ? cut_at(s, separator->view(), count) : cut_at_from_right(s, separator->view(), count));
+  if (!separator)
+    return pieces(machine, text, from == Side::kLeft ? cut_at_spaces(s, count) : cut_at_spaces_from_right(s, count));
+  return pieces(
+      machine, text,
+      from == Side::kLeft ? cut_at(s, separator->view(), count) : cut_at_from_right(s, separator->view(), count));
 }
 
 std::vector<Value> split_lines(Machine& machine, const Text& text, bool keep_ends) {

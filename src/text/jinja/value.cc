@@ -110,8 +110,8 @@ int Value::depth() const {
 }
 
 const char* Value::type_name() const {
-  constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int", "float", "int", "str", "list",
-                                    "generator", "dict", "Namespace", "function", "LoopContext"};
+  constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool", "int",       "float",    "int",        "str",
+                                    "list",      "generator", "dict", "Namespace", "function", "LoopContext"};
   static_assert(std::size(kNames) == std::variant_size_v<Storage>);
   constexpr const char* kFlavors[] = {"list", "tuple", "dict_keys", "dict_values", "dict_items"};
   if (const List* l = list()) return kFlavors[static_cast<int>(l->flavor)];

@@ -78,9 +78,9 @@ struct Callable {
 
 class Value {
  public:
-  using Storage = std::variant<Undefined, None, bool, int64_t, double, BigInt, std::shared_ptr<const Text>, std::shared_ptr<const List>,
-                               std::shared_ptr<Iterator>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
-                               std::shared_ptr<const Callable>, std::shared_ptr<Loop>>;
+  using Storage = std::variant<Undefined, None, bool, int64_t, double, BigInt, std::shared_ptr<const Text>,
+                               std::shared_ptr<const List>, std::shared_ptr<Iterator>, std::shared_ptr<const Dict>,
+                               std::shared_ptr<Namespace>, std::shared_ptr<const Callable>, std::shared_ptr<Loop>>;
   Value() = default;  // undefined
   Value(None) : storage_(None{}) {}
   Value(bool x) : storage_(x) {}
@@ -127,7 +127,7 @@ class Value {
   bool truthy() const;
   // Of nesting; 0 for what holds nothing. Namespaces don't count: the machine takes them apart one by one.
   int depth() const;
-  const char* type_name() const;  // Python's
+  const char* type_name() const;        // Python's
   bool same(const Value& other) const;  // Python's `is`
 
  private:
