@@ -49,7 +49,7 @@ MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensor
     plan.activations += tower.activation_bytes(rows, logit_rows);
     plan.scratch += scratch_bound(config.text, {.rows = rows,
                                                 .logit_rows = logit_rows,
-                                                .sequences = r.batch,
+
                                                 .context = r.context,
                                                 .dtype = r.dtype,
                                                 .w8a8 = w8a8,

@@ -109,7 +109,7 @@ int64_t sparse_mla(const TextConfig& c, const ScratchRequest& r) {
   const int64_t head = up(attended, kPiece) * (c.qk + up(c.v, 32));
   const int64_t expanded = std::min(c.heads * head, std::max(kExpandedFloats, head)) +
                            r.threads * (kQueryRows * (c.qk + kPiece + up(c.v, 32) + 3) + 8 * latent);
-  return kFloat * (r.rows < 16 * r.sequences ? absorbed : std::max(absorbed, expanded));
+  return kFloat * (r.rows < 16 ? absorbed : std::max(absorbed, expanded));
 }
 
 int64_t sampling(const TextConfig& c, const ScratchRequest& r) {

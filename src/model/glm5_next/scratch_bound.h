@@ -8,7 +8,6 @@ namespace lathe::glm5_next {
 
 struct ScratchRequest {
   int64_t rows = 0, logit_rows = 0;  // of a pass
-  int64_t sequences = 1;             // in it
   int64_t context = 0;               // of the longest sequence
   DType dtype = DType::kBF16;        // of activations
   bool w8a8 = false;                 // some weights are quantised by row
