@@ -104,7 +104,11 @@ std::string failed_relations(const AnyOp& op, VerifyOptions options = {}) {
 }
 
 TEST(Verify, FindsNothingInAnHonestVariant) { EXPECT_EQ(failed_relations(op_with("honest", honest)), ""); }
-TEST(Verify, FindsAWrongNumber) { EXPECT_EQ(failed_relations(op_with("wrong", wrong_number)), "oracle"); }
+TEST(Verify, FindsAWrongNumber) {
+  EXPECT_EQ(failed_relations(op_with("wrong", wrong_number, 1e-5, false)), "oracle");
+  // It is wrong in one row of several, and not in a row that runs alone.
+  EXPECT_EQ(failed_relations(op_with("wrong_in_company", wrong_number)), "alone oracle");
+}
 TEST(Verify, FindsAnUnwrittenRow) {
   const std::string relations = failed_relations(op_with("skips", skips_last_row, 1e-5, false));
   EXPECT_NE(relations.find("written"), std::string::npos) << relations;
