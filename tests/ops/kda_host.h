@@ -59,8 +59,9 @@ class KdaSequence {
     KdaMemory m{.ring = sizes.ring};
     const Rows state =
         host_.rows(slots, int64_t{sizes.heads} * sizes.v * sizes.k, normal(slots * sizes.heads * sizes.v * sizes.k, 1));
-    const Rows conv =
-        host_.rows(slots, sizes.ring * sizes.channels(), normal(slots * sizes.ring * sizes.channels(), 1), sizes.dtype);
+    const int64_t history = sizes.ring * sizes.channels();  // none where the convolution is one row wide
+    const Rows conv = history ? host_.rows(slots, history, normal(slots * history, 1), sizes.dtype)
+                              : host_.empty(slots, 0, sizes.dtype);
     m.state = {.data = state.data, .dtype = DType::kF32, .items = slots, .item_size = state.width};
     m.conv = {.data = conv.data, .dtype = sizes.dtype, .items = slots, .item_size = conv.width};
     return m;

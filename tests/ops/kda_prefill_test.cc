@@ -143,7 +143,7 @@ TEST(KdaPrefill, CheckpointIsTheStateOfARunThatEndsThere) {
           EXPECT_EQ(sequence.slot_contents(m, slot++), sequence.slot_contents(fresh, 1))
               << name << " k " << sizes.k << " row " << row;
           std::memcpy(fresh.state.at(1), state.data(), state.size());
-          std::memcpy(fresh.conv.at(1), conv.data(), conv.size());
+          std::copy(conv.begin(), conv.end(), static_cast<char*>(fresh.conv.at(1)));
         }
         sequence.prefill(ctx, stopped, past, 50, uninterrupted);
         EXPECT_EQ(Host::values(y.slice(past, 50 - past)), Host::values(uninterrupted.slice(past, 50 - past))) << name;

@@ -57,12 +57,12 @@ TEST(KdaReplay, RejectedDraftsLeaveNothingBehind) {
         char* begin = static_cast<char*>(to->at(accepted));
         const size_t bytes = (rows - accepted) * to->stride * dtype_bytes(to->dtype);
         saved.emplace_back(begin, begin + bytes);
-        std::memcpy(begin, from->at(t), bytes);
+        std::copy_n(static_cast<char*>(from->at(t)), bytes, begin);
       }
       sequence.replay_step(ctx, args, t, t + rows, scratch);
       int n = 0;
       for (Rows* to : {&mixed.qkv, &mixed.forget, &mixed.beta, &mixed.gate})
-        std::memcpy(to->at(accepted), saved[n].data(), saved[n].size()), ++n;
+        std::copy(saved[n].begin(), saved[n].end(), static_cast<char*>(to->at(accepted))), ++n;
       if (accepted) std::memcpy(y.at(t), scratch.at(t), accepted * y.stride * 4);
       sequence.advance(args, accepted);
       t += accepted;

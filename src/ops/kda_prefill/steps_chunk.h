@@ -35,16 +35,14 @@ inline void product_tile(const float* a, int64_t a_stride, const float* b, int64
     for (int n = 0; n < kVectors; ++n) store(c + r * c_stride + n * kLanes, sum[r][n]);
 }
 
-// c [kRows, 2·kLanes] = Diag(decay)·c + aᵀ·b, a [inner, kRows], b [inner, 2·kLanes]; decay nullptr: 1
+// c [kRows, 2·kLanes] = Diag(decay)·c + aᵀ·b, a [inner, kRows], b [inner, 2·kLanes]; decay nullptr: 1. The product is
+// summed apart and meets c once: added one by one, increments far smaller than c would each lose what lies below c's
+// last place, and over a million tokens that shows.
 template <int kRows, bool kTf32A, bool kTf32B>
 inline void update_tile(const float* decay, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                         int inner, float* c, int64_t c_stride) {
   Lanes sum[kRows][2];
-  for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < 2; ++n) {
-      sum[r][n] = load(c + r * c_stride + n * kLanes);
-      if (decay) sum[r][n] = mul(all(decay[r]), sum[r][n]);
-    }
+  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = zero();
   for (int i = 0; i < inner; ++i) {
     const Lanes b0 = operand<kTf32B>(load(b + i * b_stride)), b1 = operand<kTf32B>(load(b + i * b_stride + kLanes));
     for (int r = 0; r < kRows; ++r) {
@@ -53,7 +51,10 @@ inline void update_tile(const float* decay, const float* a, int64_t a_stride, co
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int n = 0; n < 2; ++n) store(c + r * c_stride + n * kLanes, sum[r][n]);
+    for (int n = 0; n < 2; ++n) {
+      float* cell = c + r * c_stride + n * kLanes;
+      store(cell, decay ? fma(all(decay[r]), load(cell), sum[r][n]) : add(load(cell), sum[r][n]));
+    }
 }
 
 // Lowest sum of a chunk's log gates that the factored form may meet. Factors are taken from the middle of the chunk, so
