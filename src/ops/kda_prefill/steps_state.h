@@ -60,27 +60,41 @@ void products(const KdaSizes& s, const float* state, const float* const* x, int 
     products_of_rows<0>(s, state, x, n, out);
 }
 
+// Four rows of S and two vectors of each; n0 and n1 of them count.
+template <bool kWhole>
+inline void fold_tile(const KdaSizes& s, float* cell, int rows, int n0, int n1, const float* decay, const float* d,
+                      const float* keys, int records) {
+  Lanes sum[4][2];
+  for (int r = 0; r < 4; ++r) sum[r][0] = sum[r][1] = zero();
+  for (int m = 0; m < records; ++m) {
+    const float* key = keys + int64_t{m} * s.kp;
+    const Lanes key0 = load(key), key1 = kWhole || n1 > 0 ? load(key + kLanes) : zero();
+    for (int r = 0; r < 4; ++r) {
+      const Lanes dr = all(d[int64_t{m} * s.vp + r]);
+      sum[r][0] = fma(dr, key0, sum[r][0]), sum[r][1] = fma(dr, key1, sum[r][1]);
+    }
+  }
+  for (int r = 0; r < (kWhole ? 4 : rows); ++r) {
+    float* row = cell + int64_t{r} * s.k;
+    if (kWhole) {
+      store(row, fma(load(decay), load(row), sum[r][0]));
+      store(row + kLanes, fma(load(decay + kLanes), load(row + kLanes), sum[r][1]));
+    } else {
+      store_up_to(row, fma(load(decay), load_up_to(row, n0), sum[r][0]), n0);
+      if (n1 > 0) store_up_to(row + kLanes, fma(load(decay + kLanes), load_up_to(row + kLanes, n1), sum[r][1]), n1);
+    }
+  }
+}
+
 void fold(const KdaSizes& s, float* state, const float* decay, const float* d, const float* keys, int records) {
-  const int vectors = (s.k + kLanes - 1) / kLanes;
   for (int j = 0; j < s.v; j += 4)
-    for (int c = 0; c < vectors; c += 2) {
-      const int rows = at_most(s.v - j, 4);
-      float* cell = state + int64_t{j} * s.k;
-      Lanes sum[4][2];
-      for (int r = 0; r < 4; ++r)
-        for (int n = 0; n < 2; ++n)
-          sum[r][n] =
-              r < rows ? mul(load_part(cell + int64_t{r} * s.k, c + n, s.k), load_part(decay, c + n, s.kp)) : zero();
-      for (int m = 0; m < records; ++m) {
-        const float* key = keys + int64_t{m} * s.kp;
-        const Lanes key0 = load_part(key, c, s.kp), key1 = load_part(key, c + 1, s.kp);
-        for (int r = 0; r < 4; ++r) {
-          const Lanes dr = all(d[int64_t{m} * s.vp + j + r]);
-          sum[r][0] = fma(dr, key0, sum[r][0]), sum[r][1] = fma(dr, key1, sum[r][1]);
-        }
-      }
-      for (int r = 0; r < rows; ++r)
-        for (int n = 0; n < 2; ++n) store_part(cell + int64_t{r} * s.k, sum[r][n], c + n, s.k);
+    for (int i = 0; i < s.k; i += 2 * kLanes) {
+      float* cell = state + int64_t{j} * s.k + i;
+      const int rows = s.v - j, n = s.k - i;
+      if (rows >= 4 && n >= 2 * kLanes)
+        fold_tile<true>(s, cell, 4, kLanes, kLanes, decay + i, d + j, keys + i, records);
+      else
+        fold_tile<false>(s, cell, at_most(rows, 4), n, n - kLanes, decay + i, d + j, keys + i, records);
     }
 }
 
