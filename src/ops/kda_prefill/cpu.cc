@@ -116,7 +116,12 @@ class Prefill {
       }
     }
     run.prepare(n);
-    for (int b = task.begin_block; b < task.end_block; ++b) run.advance(b, worker.block(task, head, b), run.o());
+    const int blocks = task.end_block - task.begin_block;
+    for (int b = 0; b < blocks; ++b) {
+      const int first = n * b / blocks;  // rows fetched while the blocks are computed, a few with each
+      if (parts_ == 1) fetch_kda_rows(run.work, args_.in, args_.y, row + first, n * (b + 1) / blocks - first);
+      run.advance(task.begin_block + b, worker.block(task, head, task.begin_block + b), run.o());
+    }
     if (parts_ == 1)
       store_kda_rows(run.work, args_.in, args_.y, row, n, run.o());
     else

@@ -89,15 +89,17 @@ KdaChunk take_kda_chunk(const KdaSizes& sizes, Arena& arena) {
 void store_kda_rows(const KdaHeadWork& work, const KdaRows& in, const Rows& y, int64_t row, int rows, const float* o) {
   const int v = work.layer.v;
   const Rows gate = in.gate.columns(int64_t{work.head} * v, v), out = y.columns(int64_t{work.head} * v, v);
-  const auto fetch = [&](const Rows& r, int64_t at) {
-    for (int64_t byte = 0; at < r.rows && byte < v * dtype_bytes(r.dtype); byte += 64)
-      __builtin_prefetch(static_cast<const char*>(r.at(at)) + byte, 0, 2);
-  };
-  for (int r = 0; r < rows; ++r) {
-    fetch(gate, row + rows + r), fetch(out, row + rows + r);  // they come next
+  for (int r = 0; r < rows; ++r)
     work.steps.gated_norm(v, y.dtype, o + int64_t{r} * work.sizes.vp, gate.at(row + r), work.layer.norm_weight.data,
                           work.layer.norm_eps, out.at(row + r));
-  }
+}
+
+void fetch_kda_rows(const KdaHeadWork& work, const KdaRows& in, const Rows& y, int64_t row, int rows) {
+  const int64_t v = work.layer.v, bytes = v * dtype_bytes(y.dtype);
+  for (int64_t r = row; r < row + rows; ++r)
+    for (const Rows& part : {in.gate.columns(work.head * v, v), y.columns(work.head * v, v)})
+      for (int64_t byte = 0; byte < bytes; byte += 64)
+        __builtin_prefetch(static_cast<const char*>(part.at(r)) + byte, 0, 2);
 }
 
 void push_kda_rows(const KdaRows& in, const KdaMemory& memory, const KdaRun& run, int64_t end, int64_t slot) {

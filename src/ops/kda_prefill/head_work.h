@@ -54,6 +54,9 @@ KdaChunk take_kda_chunk(const KdaSizes& sizes, Arena& arena);
 // Normed and gated rows of y from o [rows, vp] of one head.
 void store_kda_rows(const KdaHeadWork& work, const KdaRows& in, const Rows& y, int64_t row, int rows, const float* o);
 
+// Starts fetching what store_kda_rows will touch. It lies rows apart, a few lines each, where hardware doesn't follow.
+void fetch_kda_rows(const KdaHeadWork& work, const KdaRows& in, const Rows& y, int64_t row, int rows);
+
 // Puts the run's raw rows before batch row `end` into the ring of `slot`: of all channels, or of a head's.
 void push_kda_rows(const KdaRows& in, const KdaMemory& memory, const KdaRun& run, int64_t end, int64_t slot);
 void push_kda_head(const KdaRows& in, const KdaMemory& memory, const KdaLayer& layer, int head, int64_t row,
