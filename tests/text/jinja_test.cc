@@ -149,6 +149,7 @@ TEST(Jinja, ErrorsNameTheLine) {
       {"\n{% nonsense %}", "ERROR t:2: the tag 'nonsense' is not supported"},
       {"x\n{{ 'abc }}", "ERROR t:2: a string is not closed"},
       {"{{ (1] }}", "ERROR t:1: unexpected ']', expected ')'"},
+      {"{{ xs[::, 1] }}", "ERROR t:1: a slice stands alone in its brackets"},
       {"{{ a ? b }}", "ERROR t:1: unexpected character '?'"},
       {"{# never", "ERROR t:1: a comment is not closed"},
       {"{% raw %}", "ERROR t:1: a raw block is not closed"},

@@ -372,9 +372,12 @@ Expr::Ptr ExpressionParser::subscript(Expr::Ptr node) {
   }
   if (items.empty()) broken("expected an index");
   skip();
-  if (items.size() > 1)
+  const auto is_bare = [](const Expr::Ptr& item) { return item->kind == Kind::kSlice && item->args.size() == 3; };
+  if (items.size() > 1) {
+    if (std::any_of(items.begin(), items.end(), is_bare)) broken("a slice stands alone in its brackets");
     return make(Kind::kItem, line, parts(std::move(node), make(Kind::kTuple, line, std::move(items))));
-  if (items[0]->kind == Kind::kSlice && items[0]->args.size() == 3) {  // a slice still without its object
+  }
+  if (is_bare(items[0])) {  // a slice still without its object
     Expr::Ptr slice = std::move(items[0]);
     slice->args.insert(slice->args.begin(), std::move(node));
     seal(*slice);
