@@ -7,7 +7,7 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kPanelBytes = 16 << 10;   // a piece of K: 64 quads of 16 outputs
-constexpr int64_t kSumBytes = kPanel * 16;  // of a row: 4 running sums an output
+constexpr int64_t kSumBytes = kPanel * 32;  // of a row: at most 8 running sums an output
 constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
 constexpr int64_t kPassBytes = 32 << 20;
 constexpr int64_t kFewValues = 16 << 10;  // below, waking the pool costs more than the work
