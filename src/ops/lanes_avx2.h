@@ -21,8 +21,10 @@ struct Lanes {
 
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static V load(const bf16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-  static V load(const float* p, int n) { return _mm256_maskload_ps(p, first(n)); }
+  // Up to n values; masked moves are slow, so whole registers go without.
+  static V load(const float* p, int n) { return n >= kCount ? load(p) : _mm256_maskload_ps(p, first(n)); }
   static V load(const bf16* p, int n) {
+    if (n >= kCount) return load(p);
     alignas(16) bf16 part[kCount] = {};
     for (int i = 0; i < n; ++i) part[i] = p[i];
     return load(part);
@@ -47,8 +49,9 @@ struct Lanes {
   }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static void store(bf16* p, V v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(v)); }
-  static void store(float* p, V v, int n) { _mm256_maskstore_ps(p, first(n), v); }
+  static void store(float* p, V v, int n) { n >= kCount ? store(p, v) : _mm256_maskstore_ps(p, first(n), v); }
   static void store(bf16* p, V v, int n) {
+    if (n >= kCount) return store(p, v);
     alignas(16) bf16 part[kCount];
     store(part, v);
     for (int i = 0; i < n; ++i) p[i] = part[i];

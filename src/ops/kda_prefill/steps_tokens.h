@@ -23,6 +23,9 @@ void vectors(const KdaSizes& s, const KdaBlock& block, int token, KdaVectors& ou
 
 // Two sums over each of four rows. Lane l adds channels l, l + kLanes, ...; then the lanes are added as sum_each does:
 // `pass` below adds in the same order.
+// The state comes from memory once: rows of it are asked for `kAhead` rows early.
+constexpr int kAhead = 16, kLine = 64 / sizeof(float);
+
 template <int kFixed>
 inline void four_rows(const float* const* rows, int K, const float* x, const float* y, float* x_sums, float* y_sums) {
   const int channels = kFixed ? kFixed : K;
@@ -30,6 +33,7 @@ inline void four_rows(const float* const* rows, int K, const float* x, const flo
   for (int i = 0; i < channels; i += kLanes) {
     const Lanes xi = load(x + i), yi = load(y + i);
     for (int r = 0; r < 4; ++r) {
+      if (kFixed && i % kLine == 0) __builtin_prefetch(rows[r] + kAhead * kFixed + i, 1);
       const Lanes cell = kFixed ? load(rows[r] + i) : load_up_to(rows[r] + i, channels - i);
       a[r] = fma(cell, xi, a[r]), b[r] = fma(cell, yi, b[r]);
     }

@@ -8,10 +8,10 @@
 
 // Matrix products by panels of 16 outputs: what linear, mlp, moe and lm_head have in common.
 //
-// Idea: both operands have K contiguous, so a register holds a few neighbouring k of one or more outputs, and each output
-// has a few running sums (4 or 8, by the instruction set), each over its own k in ascending order, whatever the number of
-// rows: a row's bits depend on that row alone. One row and thousands take the same sums; they differ only in whether a
-// panel is laid out once (for many rows), or read straight from the weight's rows (for few).
+// Idea: both operands have K contiguous, so a register holds a few neighbouring k of one or more outputs, and each
+// output has a few running sums (4 or 8, by the instruction set), each over its own k in ascending order, whatever the
+// number of rows: a row's bits depend on that row alone. One row and thousands take the same sums; they differ only in
+// whether a panel is laid out once (for many rows), or read straight from the weight's rows (for few).
 
 namespace lathe {
 
