@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/json_reader.h"
 #include "engine/executor.h"
+#include "engine/generation_defaults.h"
 #include "engine/pictures.h"
 #include "engine/run_settings.h"
 #include "engine/token_choice.h"
@@ -25,28 +23,10 @@ using Clock = std::chrono::steady_clock;
 constexpr int kDefaultContext = 131072;
 constexpr int kPrefillRows =
     2048;  // rows a pass: enough to use every weight from cache, few enough to bound activations
-constexpr int kMaxGenerationConfigBytes = 1 << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-struct SamplingDefaults {
-  float temperature = 0, top_p = 1;
-};
-
-Result<SamplingDefaults> read_defaults(const std::string& dir) {
-  SamplingDefaults d;
-  const std::string path = dir + "/generation_config.json";
-  if (!std::filesystem::exists(path)) return d;
-  LATHE_ASSIGN(const nlohmann::json json, read_json_file(path, kMaxGenerationConfigBytes));
-  JsonReader r(json, path);
-  d.temperature = static_cast<float>(r.number("temperature", 0, 0, 100));
-  d.top_p = static_cast<float>(r.number("top_p", 1, 0, 1));
-  if (json.contains("do_sample") && json["do_sample"].is_boolean() && !json["do_sample"].get<bool>()) d.temperature = 0;
-  LATHE_RETURN_IF_ERROR(r.status());
-  return d;
-}
-
-Result<SampleSettings> settle(const SamplingOptions& o, const SamplingDefaults& defaults) {
+Result<SampleSettings> settle(const SamplingOptions& o, const SampleSettings& defaults) {
   SampleSettings s{.temperature = o.temperature.value_or(defaults.temperature),
                    .top_p = o.top_p.value_or(defaults.top_p),
                    .min_p = o.min_p,
@@ -88,7 +68,7 @@ struct Engine::State {
   std::unique_ptr<Executor> executor;
   TokenChoice choice;
   std::optional<ChatTemplate> chat;
-  SamplingDefaults defaults;
+  SampleSettings defaults;
   int max_context = 0;
 
   // What the memory of the last call holds.
@@ -112,7 +92,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   auto s = std::make_unique<State>(options, std::move(config), std::move(checkpoint), std::move(tokenizer),
                                    std::move(device), options.threads > 0 ? options.threads : cores);
-  LATHE_ASSIGN(s->defaults, read_defaults(options.model));
+  LATHE_ASSIGN(s->defaults, read_generation_defaults(options.model));
   if (ChatTemplate::exists(options.model)) {
     LATHE_ASSIGN(ChatTemplate chat, ChatTemplate::load(options.model));
     s->chat = std::move(chat);

@@ -9,6 +9,13 @@
 
 namespace lathe {
 
+// Faults that a test plants, to see that it would notice them. All off in service.
+struct PlantedFaults {
+  bool skipped_fold = false;      // a ring is forgotten instead of being folded into the state
+  bool dropped_tail = false;      // what a sequence goes on from has lost the open pool's rows
+  bool cursor_per_layer = false;  // the ring's cursor moves after each layer instead of after the step
+};
+
 struct ExecutorOptions {
   DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0;       // 0: no replay ring
@@ -18,6 +25,7 @@ struct ExecutorOptions {
   Partition partition;
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
+  PlantedFaults faults;
 };
 
 // Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has

@@ -30,6 +30,7 @@ struct ServiceOptions {
   double max_queue_capacities = 4;  // queued prompt tokens, in capacities of the pages
   double max_wait_seconds = 60;     // estimated
   int audit_tokens_per_minute = 0;  // shadow verification
+  PlantedFaults faults;             // of tests only
 };
 
 // Why a request wasn't taken.

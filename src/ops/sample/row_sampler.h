@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/sample/draw.h"
+#include "ops/sample/edit.h"
 #include "ops/sample/sample.h"
 
 // Draws over a file's Lanes, without sorting the vocabulary: weights are summed in buckets of falling logit, and only
@@ -34,6 +35,7 @@ struct SampleSpace {
   uint16_t* bucket;       // [vocab]
   float* weight;          // [kStretch]
   double* sum;            // [kBuckets]
+  float* edited;          // [vocab], or null where no row has edits or a mask
 };
 
 class RowSampler {
@@ -234,16 +236,126 @@ class RowSampler {
   float top_ = 0;
 };
 
+// The row's logits as they are drawn from: edited in a copy, unless there is nothing to change.
+inline const float* edit_row(const SampleArgs& args, int64_t row, const float* logits, float* copy) {
+  const int32_t mask = args.mask.empty() ? -1 : args.mask[row];
+  const int32_t begin = args.edit_start.empty() ? 0 : args.edit_start[row];
+  const int32_t end = args.edit_start.empty() ? 0 : args.edit_start[row + 1];
+  if (mask < 0 && begin == end) return logits;
+  std::copy_n(logits, args.vocab, copy);
+  for (int32_t i = begin; i < end; ++i) {
+    const LogitEdit& e = args.edits[i];
+    copy[e.token] = edited(copy[e.token], e, args.penalties[row]);
+  }
+  if (mask < 0) return copy;
+  const uint32_t* allowed = args.allowed.data + mask * args.mask_words();
+  for (int32_t id = 0; id < args.vocab; id += 32) {
+    const uint32_t bits = allowed[id / 32];
+    const int32_t count = std::min(32, args.vocab - id);
+    if (bits == ~uint32_t{0}) continue;
+    for (int32_t i = 0; i < count; ++i)
+      if (!(bits >> i & 1)) copy[id + i] = -INFINITY;
+  }
+  return copy;
+}
+
+// Log probabilities of one row of logits, as the model gave them.
+class RowLogprobs {
+ public:
+  RowLogprobs(const float* logits, int vocab) : logits_(logits), vocab_(vocab) {
+    for (int64_t i = 0; i < vocab; ++i) top_ = logits[i] > top_ ? logits[i] : top_;
+    if (std::isfinite(top_)) log_sum_ = std::log(sum());
+  }
+
+  float of(int32_t token) const {
+    const float x = logits_[token];
+    if (std::isinf(top_)) return x == top_ ? 0 : -INFINITY;
+    return std::isnan(x) ? -INFINITY : static_cast<float>(double{x} - top_ - log_sum_);
+  }
+
+  int32_t rank(int32_t token) const {
+    const float x = std::isnan(logits_[token]) ? -INFINITY : logits_[token];
+    int32_t before = 0;
+    for (int32_t i = 0; i < token; ++i) before += logits_[i] >= x;
+    for (int32_t i = token + 1; i < vocab_; ++i) before += logits_[i] > x;
+    return before + 1;
+  }
+
+  // The `count` greatest, falling; what there isn't is -1.
+  void best(int count, int32_t* token, float* logprob) const {
+    int found = 0;
+    for (int32_t id = 0; id < vocab_; ++id) {
+      const float x = logits_[id];
+      if (!(x > -INFINITY) || (found == count && !(x > logits_[token[count - 1]]))) continue;
+      int at = found < count ? found++ : count - 1;
+      for (; at > 0 && x > logits_[token[at - 1]]; --at) token[at] = token[at - 1];
+      token[at] = id;
+    }
+    for (int i = 0; i < count; ++i) {
+      if (i >= found) token[i] = -1;
+      logprob[i] = i < found ? of(token[i]) : 0;
+    }
+  }
+
+ private:
+  using V = Lanes::V;
+
+  // Of exp(logit - greatest). What lies 100 below counts as nothing, in fp32 it is.
+  double sum() const {
+    const V top = Lanes::set(top_), least = Lanes::set(top_ - 100);
+    double sum = 0;
+    for (int64_t begin = 0; begin < vocab_; begin += kStretch) {
+      const int64_t end = std::min<int64_t>(vocab_, begin + kStretch);
+      V some = Lanes::zero();
+      int64_t i = begin;
+      for (; i + Lanes::kCount <= end; i += Lanes::kCount)
+        some = some + Lanes::exp(Lanes::max(Lanes::load(logits_ + i), least) - top);
+      sum += Lanes::sum(some);
+      for (; i < end; ++i)
+        if (logits_[i] > top_ - 100) sum += std::exp(double{logits_[i]} - top_);
+    }
+    return sum;
+  }
+
+  const float* logits_;
+  const int vocab_;
+  float top_ = -INFINITY;
+  double log_sum_ = 0;
+};
+
+inline void write_logprobs(const SampleArgs& args, int64_t row, const float* logits) {
+  const int wanted = args.best_wanted[row], width = args.best_width;
+  int32_t* best = args.best_token.data + row * width;
+  float* best_logprob = args.best_logprob.data + row * width;
+  args.logprob[row] = 0, args.rank[row] = 0;
+  std::fill_n(best, width, -1);
+  std::fill_n(best_logprob, width, 0.f);
+  const int32_t token = args.token[row];
+  if (wanted < 0 || token < 0) return;
+  const RowLogprobs probs(logits, args.vocab);
+  args.logprob[row] = probs.of(token);
+  args.rank[row] = probs.rank(token);
+  if (wanted > 0) probs.best(wanted, best, best_logprob);
+}
+
 inline Status sample_rows(OpContext& ctx, const SampleArgs& args) {
   ArenaScope scope(*ctx.scratch);
   const int64_t threads = ctx.pool->threads(), vocab = args.vocab;
+  const bool edits = !args.mask.empty() || !args.edit_start.empty();
   SampleSpace* spaces = ctx.scratch->take<SampleSpace>(threads);
   for (int64_t t = 0; t < threads; ++t)
     spaces[t] = {ctx.scratch->take<Candidate>(vocab), ctx.scratch->take<uint16_t>(vocab),
-                 ctx.scratch->take<float>(kStretch), ctx.scratch->take<double>(kBuckets)};
-  ctx.pool->run(args.logits.rows, [&](int64_t row, int worker) {
-    args.token[row] =
-        RowSampler(args.logits.f32(row), args.vocab, args.settings[row], spaces[worker]).draw(args.position[row]);
+                 ctx.scratch->take<float>(kStretch), ctx.scratch->take<double>(kBuckets),
+                 edits ? ctx.scratch->take<float>(vocab) : nullptr};
+  ctx.pool->run(args.rows(), [&](int64_t row, int worker) {
+    const SampleSpace& space = spaces[worker];
+    const float* logits = args.logits.f32(args.logit_row.empty() ? row : args.logit_row[row]);
+    const int32_t given = args.given.empty() ? -1 : args.given[row];
+    args.token[row] = given >= 0
+                          ? given
+                          : RowSampler(edit_row(args, row, logits, space.edited), args.vocab, args.settings[row], space)
+                                .draw(args.position[row]);
+    if (!args.best_wanted.empty()) write_logprobs(args, row, logits);
   });
   return Status::ok();
 }

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/admission.h"
+
+namespace lathe {
+
+// Where any thread meets the step loop: what is new, what is to be cancelled, and who is in flight.
+class Intake {
+ public:
+  explicit Intake(const AdmissionLimits& limits) : limits_(limits) {}
+
+  struct Submission {
+    Request request;
+    EventSink sink;
+    SteadyTime when;
+  };
+  struct News {
+    std::vector<Submission> fresh;
+    std::vector<std::string> cancelled;
+    bool flush_cache = false;
+    bool fail_all = false;  // the time to drain is over
+    bool stop = false;
+  };
+
+  // -- any thread
+  std::optional<Refusal> submit(Request request, EventSink sink);
+  bool cancel(const std::string& id);
+  void flush_cache();
+  void set_draining(bool draining);
+  bool draining() const;
+  bool failed() const;
+  // Returns when nothing is in flight; after `seconds` tells the loop to end what is left.
+  void wait_until_idle(double seconds);
+  void stop();
+
+  // -- the loop
+  News take();
+  // Sleeps until there is news, or until then.
+  void wait(std::optional<SteadyTime> until);
+  void left_queue(int64_t prompt_tokens);
+  void ended(const std::string& id);
+  void set_rate(double tokens_per_second);
+  void set_failed();
+  int waiting() const;
+
+ private:
+  bool any_news() const {
+    return !news_.fresh.empty() || !news_.cancelled.empty() || news_.flush_cache || news_.fail_all || news_.stop;
+  }
+
+  const AdmissionLimits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable news_came_, idle_;
+  News news_;
+  std::unordered_set<std::string> in_flight_;
+  AdmissionLoad load_;
+  bool draining_ = false, failed_ = false;
+};
+
+}  // namespace lathe

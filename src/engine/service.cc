@@ -1,0 +1,152 @@
+#include "engine/service.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/json_reader.h"
+#include "engine/generation_defaults.h"
+#include "engine/intake.h"
+#include "engine/run_settings.h"
+#include "engine/step_loop.h"
+
+namespace lathe {
+
+namespace {
+
+constexpr int kDefaultContext = 131072;
+constexpr int kReplayLength = 16;
+
+// Everything that a running service owns, in the order in which it depends on one another.
+class LocalService final : public Service {
+ public:
+  LocalService(ServiceOptions options, glm5_next::Config config, Tokenizer tokenizer, Checkpoint checkpoint,
+               std::unique_ptr<Device> device, int threads)
+      : options_(std::move(options)),
+        config_(std::move(config)),
+        tokenizer_(std::move(tokenizer)),
+        checkpoint_(std::move(checkpoint)),
+        device_(std::move(device)),
+        pool_(threads) {}
+  ~LocalService() override {
+    if (!thread_.joinable()) return;
+    intake_->stop();
+    thread_.join();
+  }
+
+  Status load();
+
+  const Tokenizer& tokenizer() const override { return tokenizer_; }
+  const ChatTemplate* chat_template() const override { return chat_ ? &*chat_ : nullptr; }
+  const glm5_next::Config& config() const override { return config_; }
+  const ServiceOptions& options() const override { return options_; }
+  SampleSettings default_sampling() const override { return defaults_; }
+  int max_context() const override { return max_context_; }
+  Result<std::vector<int32_t>> expand(std::vector<int32_t> ids, const Media& media) const override;
+
+  std::optional<Refusal> submit(Request request, EventSink sink) override {
+    return intake_->submit(std::move(request), std::move(sink));
+  }
+  bool cancel(const std::string& id) override { return intake_->cancel(id); }
+  ServiceStats stats() const override { return loop_->numbers().named(); }
+  double stalled_seconds() const override { return loop_->stalled_seconds(); }
+  bool failed() const override { return intake_->failed(); }
+  bool draining() const override { return intake_->draining(); }
+  void drain(double seconds) override {
+    intake_->set_draining(true);
+    intake_->wait_until_idle(seconds);
+  }
+  void undrain() override { intake_->set_draining(false); }
+  void flush_cache() override { intake_->flush_cache(); }
+
+ private:
+  Status settle_context();
+  Result<ExecutorOptions> executor_options() const;
+
+  ServiceOptions options_;
+  glm5_next::Config config_;
+  Tokenizer tokenizer_;
+  std::optional<ChatTemplate> chat_;
+  SampleSettings defaults_;
+  Checkpoint checkpoint_;
+  std::unique_ptr<Device> device_;
+  ThreadPool pool_;
+  int max_context_ = 0;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Intake> intake_;
+  std::unique_ptr<StepLoop> loop_;
+  std::thread thread_;
+};
+
+Result<std::vector<int32_t>> LocalService::expand(std::vector<int32_t> ids, const Media& media) const {
+  if (media.empty()) return ids;
+  const std::vector<Grid> grids = media.image_grids();
+  const std::vector<VideoSpan> spans = media.spans();
+  auto encode = [this](std::string_view text) { return tokenizer_.encode(text).value(); };
+  return expand_placeholders(ids, media_tokens(config_), grids, spans, config_.vision->merge, encode);
+}
+
+Status LocalService::settle_context() {
+  const int limit = config_.text.max_positions, asked = options_.engine.max_context;
+  if (asked < 0 || asked > limit) return invalid("max_context {}: {} allows 1 to {}", asked, config_.file, limit);
+  max_context_ = asked ? asked : std::min(limit, kDefaultContext);
+  return Status::ok();
+}
+
+Result<ExecutorOptions> LocalService::executor_options() const {
+  ExecutorOptions eo;
+  LATHE_ASSIGN(eo.dtype, activation_dtype(options_.engine.dtype, config_.text));
+  for (const std::string& v : options_.engine.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  if (options_.strict)
+    for (const char* v : {"kda_prefill=sequential", "sparse_mla=absorbed"}) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  const bool drafts = options_.drafts > 0 && config_.text.mtp_layers > 0;
+  eo.replay_length = drafts && !options_.strict ? kReplayLength : 0;
+  eo.max_draft = drafts ? options_.drafts : 0;
+  eo.slots = options_.max_running;
+  const int page = page_tokens_for(config_.text.kpool);
+  const int64_t tokens = options_.cache_tokens > 0 ? options_.cache_tokens : int64_t{4} * max_context_;
+  eo.pages = static_cast<int>(std::min<int64_t>(tokens / page + options_.max_running + 1, 1 << 30));
+  return eo;
+}
+
+Status LocalService::load() {
+  LATHE_ASSIGN(defaults_, read_generation_defaults(options_.engine.model));
+  if (ChatTemplate::exists(options_.engine.model)) {
+    LATHE_ASSIGN(ChatTemplate chat, ChatTemplate::load(options_.engine.model));
+    chat_ = std::move(chat);
+  }
+  if (options_.max_running < 1) return invalid("max_running {}: must be at least 1", options_.max_running);
+  if (options_.step_tokens < options_.max_running)
+    return invalid("step_tokens {}: must be at least max_running, {}", options_.step_tokens, options_.max_running);
+  LATHE_RETURN_IF_ERROR(settle_context());
+  LATHE_ASSIGN(const ExecutorOptions eo, executor_options());
+  LATHE_ASSIGN(executor_, Executor::create(config_, checkpoint_, *device_, pool_, nullptr, eo));
+  const int64_t capacity = int64_t{eo.pages} * executor_->memory().shape().page_tokens;
+  max_context_ = static_cast<int>(std::min<int64_t>(max_context_, capacity - eo.max_draft - 1));
+  intake_ = std::make_unique<Intake>(AdmissionLimits{
+      .max_queue = options_.max_queue,
+      .max_queued_tokens = static_cast<int64_t>(options_.max_queue_capacities * static_cast<double>(capacity)),
+      .max_wait_seconds = options_.max_wait_seconds,
+      .max_context = max_context_,
+      .max_choices = options_.max_running});
+  loop_ = std::make_unique<StepLoop>(
+      StepLoopParts{options_, config_, checkpoint_, tokenizer_, *executor_, *intake_, max_context_});
+  thread_ = std::thread([this] { loop_->run(); });
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
+  LATHE_ASSIGN(glm5_next::Config config, glm5_next::Config::read(options.engine.model));
+  LATHE_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.engine.model));
+  LATHE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.engine.model));
+  LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(options.engine.device));
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  auto service =
+      std::make_unique<LocalService>(options, std::move(config), std::move(tokenizer), std::move(checkpoint),
+                                     std::move(device), options.engine.threads > 0 ? options.engine.threads : cores);
+  LATHE_RETURN_IF_ERROR(service->load());
+  return std::unique_ptr<Service>(std::move(service));
+}
+
+}  // namespace lathe

@@ -1,0 +1,181 @@
+#include "engine/step_loop.h"
+
+#include <algorithm>
+
+namespace lathe {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(SteadyTime a, SteadyTime b) { return std::chrono::duration<double>(b - a).count(); }
+
+int64_t nanoseconds(SteadyTime t) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
+
+ControlTokens control_tokens(const glm5_next::Config& config, const Tokenizer& tokenizer) {
+  ControlTokens c{.ends = {config.eos.begin(), config.eos.end()}};
+  c.think_begin = tokenizer.vocabulary().find_added("<think>");
+  c.think_end = tokenizer.vocabulary().find_added("</think>");
+  if (c.think_begin < 0 || c.think_end < 0) c.think_begin = c.think_end = -1;
+  return c;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(const StepLoopParts& p)
+    : options_(p.options),
+      config_(p.config),
+      checkpoint_(p.checkpoint),
+      tokenizer_(p.tokenizer),
+      executor_(p.executor),
+      memory_(p.executor.memory()),
+      intake_(p.intake),
+      max_context_(p.max_context),
+      control_(control_tokens(p.config, p.tokenizer)),
+      sampler_(p.config.text.vocab) {
+  constexpr int64_t kPromptLogitBytes = int64_t{64} << 20;
+  limits_.rows = options_.step_tokens;
+  limits_.prompt_logit_rows =
+      static_cast<int>(std::clamp<int64_t>(kPromptLogitBytes / (8 * int64_t{config_.text.vocab}), 16, 2048));
+  now_.pages = memory_.free_pages(), now_.slots = memory_.free_slots();
+  publish();
+}
+
+void StepLoop::run() {
+  while (!stopping_) {
+    busy_since_ = nanoseconds(Clock::now());
+    const bool worked = step();
+    publish();
+    if (worked || stopping_) continue;
+    busy_since_ = 0;
+    intake_.wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
+  }
+  busy_since_ = 0;
+}
+
+bool StepLoop::step() {
+  take_news();
+  const SteadyTime begin = Clock::now();
+  expire(begin);
+  admit(begin);
+  if (!running_.empty()) {
+    plan_ = plan_step(running_, memory_, limits_);
+    reserve();
+  }
+  const bool work = !plan_.empty();
+  if (work) {
+    if (const Status s = pass(); !s.is_ok()) {
+      ++now_.faults;
+      intake_.set_failed();
+      fail_all(Failure::kEngine, "the engine has failed");
+      fmt::print(stderr, "engine: {}\n", s.message());
+    }
+    ++now_.steps;
+    now_.step.add(seconds_between(begin, Clock::now()));
+  }
+  plan_.clear();
+  ended_.clear();
+  return work || !running_.empty() || !parked_.empty() || !queue_.empty();
+}
+
+// -- who comes, who goes
+
+void StepLoop::take_news() {
+  Intake::News news = intake_.take();
+  for (Intake::Submission& s : news.fresh) accept(std::move(s));
+  for (const std::string& id : news.cancelled) cancel(id, Failure::kCancelled, "cancelled");
+  if (news.fail_all || news.stop) fail_all(Failure::kDraining, "the server is shutting down");
+  stopping_ = news.stop;
+}
+
+void StepLoop::accept(Intake::Submission s) {
+  auto r = std::make_unique<ActiveRequest>();
+  r->request = std::move(s.request), r->sink = std::move(s.sink), r->submitted = s.when;
+  const Request& q = r->request;
+  r->usage.prompt_tokens = static_cast<int>(q.prompt.size());
+  if (q.deadline) deadlines_.emplace(*q.deadline, q.id);
+  queue_.push(r.get(), q.user, q.priority, r->submitted);
+  active_[q.id] = std::move(r);
+}
+
+EngineNumbers::Phase StepLoop::phase(const ActiveRequest& r) const {
+  return !r.admitted ? EngineNumbers::kQueued : !r.forked ? EngineNumbers::kPrefill : EngineNumbers::kDecode;
+}
+
+void StepLoop::cancel(const std::string& id, Failure why, const char* message) {
+  const auto at = active_.find(id);
+  if (at == active_.end()) return;
+  ++(why == Failure::kDeadline ? now_.expired : now_.cancelled)[phase(*at->second)];
+  fail(*at->second, why, message);
+}
+
+void StepLoop::expire(SteadyTime now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const std::string id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    cancel(id, Failure::kDeadline, "the deadline has passed");
+  }
+}
+
+void StepLoop::fail_all(Failure why, const std::string& message) {
+  while (!active_.empty()) fail(*active_.begin()->second, why, message);
+}
+
+void StepLoop::fail(ActiveRequest& r, Failure why, const std::string& message) {
+  if (r.over) return;
+  ++now_.failed[static_cast<int>(why)];
+  RequestEvent event{.kind = RequestEvent::Kind::kFailed, .pieces = {}, .prompt_logprobs = {}, .usage = r.usage};
+  event.failure = why, event.message = message;
+  r.sink(std::move(event));
+  leave(r);
+}
+
+// Nothing of the request stays in memory or in a list. It lives until the step is over.
+void StepLoop::leave(ActiveRequest& r) {
+  r.over = true;
+  if (!r.admitted) {
+    queue_.remove_if([&](const ActiveRequest* q) { return q == &r; });
+    intake_.left_queue(r.usage.prompt_tokens);
+  }
+  for (auto& c : r.choices) release(*c);
+  for (auto* list : {&running_, &parked_}) std::erase_if(*list, [&](const Choice* c) { return c->owner == &r; });
+  if (r.request.deadline) {
+    const auto [begin, end] = deadlines_.equal_range(*r.request.deadline);
+    const auto at = std::find_if(begin, end, [&](const auto& d) { return d.second == r.request.id; });
+    if (at != end) deadlines_.erase(at);
+  }
+  intake_.ended(r.request.id);
+  const auto at = active_.find(r.request.id);
+  ended_.push_back(std::move(at->second));
+  active_.erase(at);
+}
+
+void StepLoop::release(Choice& c) {
+  if (c.sequence >= 0) memory_.close(c.sequence);
+  c.sequence = -1;
+  c.drafts.clear();
+}
+
+// -- what others see
+
+void StepLoop::publish() {
+  now_.running = static_cast<int>(running_.size()), now_.parked = static_cast<int>(parked_.size());
+  now_.waiting = queue_.size();
+  now_.free_pages = memory_.free_pages(), now_.free_slots = memory_.free_slots();
+  std::lock_guard lock(numbers_mutex_);
+  published_ = now_;
+}
+
+EngineNumbers StepLoop::numbers() const {
+  std::lock_guard lock(numbers_mutex_);
+  return published_;
+}
+
+double StepLoop::stalled_seconds() const {
+  const int64_t since = busy_since_;
+  return since ? static_cast<double>(nanoseconds(Clock::now()) - since) * 1e-9 : 0;
+}
+
+}  // namespace lathe
