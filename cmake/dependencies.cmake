@@ -6,6 +6,7 @@ find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
+find_package(SQLite3 REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 option(LATHE_WEBP "Read WebP images (needs libwebp)" ON)
 if(LATHE_WEBP)
@@ -13,7 +14,7 @@ if(LATHE_WEBP)
 endif()
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 
-set(LATHE_DEPENDENCIES Threads::Threads fmt::fmt nlohmann_json::nlohmann_json JPEG::JPEG PNG::PNG ZLIB::ZLIB
+set(LATHE_DEPENDENCIES Threads::Threads fmt::fmt nlohmann_json::nlohmann_json JPEG::JPEG PNG::PNG ZLIB::ZLIB SQLite::SQLite3
     PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 if(LATHE_WEBP)
   list(APPEND LATHE_DEPENDENCIES PkgConfig::WEBP)

@@ -71,14 +71,17 @@ inline constexpr const char* kMeasure = "Prove and measure";
 
 void add_chat(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
+void add_explain(CLI::App& app, Chosen& chosen);
 void add_generate(CLI::App& app, Chosen& chosen);
 void add_inspect(CLI::App& app, Chosen& chosen);
 void add_logits(CLI::App& app, Chosen& chosen);
+void add_overlap(CLI::App& app, Chosen& chosen);
 void add_quantize(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
 void add_synth(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_tokenize(CLI::App& app, Chosen& chosen);
+void add_trace(CLI::App& app, Chosen& chosen);
 void add_verify(CLI::App& app, Chosen& chosen);
 void add_version(CLI::App& app, Chosen& chosen);
 
