@@ -99,12 +99,34 @@ void Trace::place_locks() {
   }
 }
 
+namespace {
+
+int depth_of(const Span& s) {
+  switch (s.kind) {
+    case SpanKind::kAnnotation:
+      return 0;
+    case SpanKind::kFunction:
+      return 1;
+    case SpanKind::kOperator:
+      return 2;
+    case SpanKind::kOther:
+      return 3;
+    case SpanKind::kRuntime:
+      return 4;
+  }
+  return 3;
+}
+
+}  // namespace
+
 void Trace::finish() {
   const auto by_begin = [](auto& rows) {
     std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;  // the outer one first
     });
   };
+  // Of two with the same begin and end, the one that says less of what was done is outside.
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return depth_of(a) < depth_of(b); });
   by_begin(spans), by_begin(async_spans), by_begin(device_ops), by_begin(thread_states), by_begin(locks);
   std::stable_sort(counters.begin(), counters.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
   find_parents();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -31,9 +32,12 @@ Trace run_of(const Made& m) {
   double now = 1000;
   std::string json = "{\"traceEvents\":[";
   const auto add = [&](const std::string& name, const char* category, double from, double to, const std::string& args) {
-    json +=
-        fmt::format(R"({}{{"ph":"X","name":"{}","cat":"{}","pid":1,"tid":1,"ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})",
-                    json.back() == '[' ? "" : ",", name, category, from, to - from, args);
+    // In whole nanoseconds, as a recorder has them: rounded apart, an end could pass the end of what is around it.
+    const int64_t begin = std::llround(from * 1000), end = std::llround(to * 1000);
+    json += fmt::format(
+        R"({}{{"ph":"X","name":"{}","cat":"{}","pid":1,"tid":1,"ts":{}.{:03},"dur":{}.{:03},"args":{{{}}}}})",
+        json.back() == '[' ? "" : ",", name, category, begin / 1000, begin % 1000, (end - begin) / 1000,
+        (end - begin) % 1000, args);
   };
   const auto spend = [&](double us) { now += std::max(1.0, us * m.machine * (1 + m.noise * normal(random))); };
   for (int step = 0; step < m.steps; ++step) {
