@@ -157,6 +157,26 @@ TEST(Moe, TiesGoToTheLowerIdAndNaNIsChosenLast) {
   for_each_variant(args, host, [&](const char* name) { EXPECT_EQ(chosen(args), everybody) << name; });
 }
 
+TEST(Moe, ExpertsOfDifferentWidthsOrFormsAreRefused) {
+  Host host;
+  Silent experts(host, 4, 8);
+  const auto complaint = [&] {
+    const MoeArgs args = routing(host, experts, host.rows(2, 8, std::vector<float>(16)),
+                                 weight(host, 4, 8, std::vector<float>(32)), std::vector<float>(4), 2);
+    OpContext ctx = host.ctx;
+    return moe(ctx, args).message();
+  };
+  EXPECT_EQ(complaint(), "");
+  const MlpWeights narrow = experts.list[2];
+  experts.list[2] = {.gate = weight(host, 3, 8, std::vector<float>(24)),
+                     .up = weight(host, 3, 8, std::vector<float>(24)),
+                     .down = weight(host, 8, 3, std::vector<float>(24))};
+  EXPECT_EQ(complaint(), "moe: expert 2 has an inner width of 3, expert 0 of 1: all must share one");
+  experts.list[2] = narrow;
+  experts.list[3].down = weight(host, 8, 1, std::vector<float>(8), DType::kBF16);
+  EXPECT_EQ(complaint(), "moe: expert 3's down is plain bf16, expert 0's plain f32: all must share one form");
+}
+
 }  // namespace
 
 }  // namespace lathe

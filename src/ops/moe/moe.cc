@@ -27,12 +27,27 @@ Status check_routing(const MoeArgs& args) {
   return check_weight(args.router, args.x.width, "router");
 }
 
+// Rows of all experts' middles lie in one block, prepared as `down` wants them.
+Status check_alike(Array<const MlpWeights> experts) {
+  const auto form = [](const Weight& w) { return w.is_w8a8() ? "row-quantised" : w.scale ? "block-scaled" : "plain"; };
+  for (int64_t e = 1; e < experts.count; ++e) {
+    const Weight &first = experts[0].down, &down = experts[e].down;
+    if (down.in != first.in)
+      return invalid("expert {} has an inner width of {}, expert 0 of {}: all must share one", e, down.in, first.in);
+    if (down.dtype != first.dtype || down.is_w8a8() != first.is_w8a8())
+      return invalid("expert {}'s down is {} {}, expert 0's {} {}: all must share one form", e, form(down),
+                     dtype_name(down.dtype), form(first), dtype_name(first.dtype));
+  }
+  return Status::ok();
+}
+
 Status check(const MoeArgs& args) {
   LATHE_RETURN_IF_ERROR(check_result(args.x, args.x.rows, args.x.width, "x"));
   LATHE_RETURN_IF_ERROR(check_result(args.y, args.x.rows, args.y.width, "y"));
   LATHE_RETURN_IF_ERROR(check_routing(args));
   for (int64_t e = 0; e < args.experts.count; ++e)
     LATHE_RETURN_IF_ERROR(check_mlp_weights(args.experts[e], args.x.width, args.y.width, "an expert"));
+  LATHE_RETURN_IF_ERROR(check_alike(args.experts));
   if (args.shared.count > 1) return invalid("{} shared experts; 0 or 1 are possible", args.shared.count);
   for (int64_t e = 0; e < args.shared.count; ++e)
     LATHE_RETURN_IF_ERROR(check_mlp_weights(args.shared[e], args.x.width, args.y.width, "the shared expert"));
