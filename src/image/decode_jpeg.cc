@@ -73,9 +73,9 @@ void cmyk_to_rgb(const uint8_t* cmyk, int width, uint8_t* rgb) {
     }
 }
 
-// False: see r.refused and r.message. Only plain values live here, since errors jump out of the middle.
-bool read_all(j_decompress_ptr jpeg, Reading* r) {
-  if (setjmp(r->leave)) return false;
+// False: see r.refused. Only plain values live here, since errors jump out of the middle; and a frame of its own, since
+// setjmp's may keep nothing in registers.
+[[gnu::noinline]] bool read_all(j_decompress_ptr jpeg, Reading* r) {
   jpeg_create_decompress(jpeg);
   r->progress.progress_monitor = on_progress;
   jpeg->progress = &r->progress;
@@ -102,6 +102,9 @@ bool read_all(j_decompress_ptr jpeg, Reading* r) {
   return true;
 }
 
+// False: see r.refused and r.message.
+bool read_or_jump_back(j_decompress_ptr jpeg, Reading* r) { return setjmp(r->leave) == 0 && read_all(jpeg, r); }
+
 }  // namespace
 
 Result<StoredPicture> decode_jpeg(std::span<const uint8_t> bytes, const PictureLimits& limits) {
@@ -110,7 +113,7 @@ Result<StoredPicture> decode_jpeg(std::span<const uint8_t> bytes, const PictureL
   jpeg.err = jpeg_std_error(&r.errors);
   r.errors.error_exit = on_error;
   r.errors.emit_message = on_message;
-  const bool done = read_all(&jpeg, &r);
+  const bool done = read_or_jump_back(&jpeg, &r);
   jpeg_destroy_decompress(&jpeg);
   if (done) return std::move(r.stored);
   if (!r.refused.is_ok()) return r.refused;

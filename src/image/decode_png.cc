@@ -53,9 +53,9 @@ void ask_for_rgb(png_structp png, png_infop info) {
   png_read_update_info(png, info);
 }
 
-// False: see r.refused and r.message. Only plain values live here, since png_error jumps out of the middle.
-bool read_all(png_structp png, png_infop info, Reading* r) {
-  if (setjmp(png_jmpbuf(png))) return false;
+// False: see r.refused. Only plain values live here, since png_error jumps out of the middle; and a frame of its own,
+// since setjmp's may keep nothing in registers.
+[[gnu::noinline]] bool read_all(png_structp png, png_infop info, Reading* r) {
   png_set_read_fn(png, r, read_bytes);
   png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size refuses with a better message
   png_set_chunk_malloc_max(png, kChunkBytes);
@@ -81,13 +81,18 @@ bool read_all(png_structp png, png_infop info, Reading* r) {
   return true;
 }
 
+// False: see r.refused and r.message.
+bool read_or_jump_back(png_structp png, png_infop info, Reading* r) {
+  return setjmp(png_jmpbuf(png)) == 0 && read_all(png, info, r);
+}
+
 }  // namespace
 
 Result<StoredPicture> decode_png(std::span<const uint8_t> bytes, const PictureLimits& limits) {
   Reading r{.bytes = bytes, .limits = &limits};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
   png_infop info = png ? png_create_info_struct(png) : nullptr;
-  const bool done = info && read_all(png, info, &r);
+  const bool done = info && read_or_jump_back(png, info, &r);
   if (png) png_destroy_read_struct(&png, &info, nullptr);
   if (done) return std::move(r.stored);
   if (!r.refused.is_ok()) return r.refused;
