@@ -13,9 +13,11 @@ if(LATHE_WEBP)
   pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp)
 endif()
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 set(LATHE_DEPENDENCIES Threads::Threads fmt::fmt nlohmann_json::nlohmann_json JPEG::JPEG PNG::PNG ZLIB::ZLIB SQLite::SQLite3
-    PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+    PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH OpenSSL::Crypto)
 if(LATHE_WEBP)
   list(APPEND LATHE_DEPENDENCIES PkgConfig::WEBP)
 endif()

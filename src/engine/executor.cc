@@ -19,7 +19,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
   e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
   LATHE_ASSIGN(e->memory_,
                SequenceMemory::create(device, e->tower_->memory_shape(options.replay_length, options.max_draft),
-                                      options.slots, options.pages));
+                                      options.slots, options.pages, options.checkpoints));
   if (device.shares_host_memory()) {
     LATHE_ASSIGN(e->scratch_, Arena::create(device, kScratchBytes));
   }
@@ -54,6 +54,7 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
         memory_->reserve(r.sequence, memory_->position(r.sequence) + static_cast<int>(r.tokens.size())));
   }
   LATHE_RETURN_IF_ERROR(fold(to_fold));
+  hidden_.clear();
   LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
   LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   ++step_;
@@ -66,11 +67,38 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
     else
       memory_->advance(r.sequence, rows);
   }
+  if (memory_->shape().hidden) keep_hidden(runs, out.hidden);
   return out;
+}
+
+void Executor::copy_row(const Rows& to, const Rows& from) {
+  device_.copy(to.data, from.data, from.width * dtype_bytes(from.dtype));
+}
+
+void Executor::keep_hidden(const std::vector<Run>& runs, const Rows& hidden) {
+  int64_t row = 0;
+  for (size_t i = 0; i < batch_->order.size(); ++i) {
+    const SequenceId id = runs[batch_->order[i]].sequence;
+    const Rows rows = hidden.slice(row, batch_->total_rows[i]);
+    row += rows.rows;
+    hidden_.emplace_back(id, rows);
+    copy_row(memory_->hidden_before(id), memory_->last_hidden(id));
+    if (rows.rows > 0) copy_row(memory_->last_hidden(id), rows.slice(rows.rows - 1, 1));
+  }
+}
+
+Rows Executor::hidden_of_last_run(SequenceId sequence) const {
+  for (const auto& [id, rows] : hidden_)
+    if (id == sequence) return rows;
+  return {};
 }
 
 Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,
                                                 const Rows& previous) {
+  for (size_t i = 0; i < runs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(
+        memory_->reserve_rows(runs[i].sequence, past[i], past[i] + static_cast<int>(runs[i].tokens.size())));
+  hidden_.clear();
   LATHE_ASSIGN(batch_, Batch::build_at(device_, runs, past, *memory_, options_.partition));
   LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   const glm5_next::Step step{op_context(), *batch_, *memory_, activations_, nullptr, {}};
@@ -78,7 +106,14 @@ Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, co
 }
 
 Status Executor::accept(SequenceId sequence, int rows_run, int count) {
-  return memory_->rollback(sequence, memory_->position(sequence) - rows_run + count);
+  LATHE_CHECK(count >= 0 && count <= rows_run);
+  LATHE_RETURN_IF_ERROR(memory_->rollback(sequence, memory_->position(sequence) - rows_run + count));
+  if (!memory_->shape().hidden || count == rows_run) return Status::ok();
+  const Rows rows = hidden_of_last_run(sequence);
+  if (rows.rows != rows_run)
+    return internal("accept after another pass than sequence {}'s run of {}", sequence, rows_run);
+  copy_row(memory_->last_hidden(sequence), count ? rows.slice(count - 1, 1) : memory_->hidden_before(sequence));
+  return Status::ok();
 }
 
 Status Executor::fold(const std::vector<SequenceId>& sequences) {

@@ -20,8 +20,9 @@ struct ExecutorOptions {
   DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0;       // 0: no replay ring
   int max_draft = 0;
-  int slots = 1;  // sequences at once
-  int pages = 0;  // cache pages for all of them
+  int slots = 1;        // sequences at once
+  int pages = 0;        // cache pages for all of them
+  int checkpoints = 0;  // frozen sequences: slots for a prefix cache
   Partition partition;
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
@@ -46,8 +47,13 @@ class Executor {
   Result<glm5_next::StepOutput> run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,
                                         const Rows& previous);
 
-  // Of the rows of the last run of `sequence` in its ring, the first `count` are kept; the rest is rolled back.
+  // Of the rows of the last run of `sequence` in its ring, the first `count` are kept; the rest is rolled back. Before
+  // the next pass of any kind.
   Status accept(SequenceId sequence, int rows_run, int count);
+
+  // The last run()'s hidden rows of `sequence`: [rows, hidden]. Valid until the next pass of any kind. Of models with
+  // an MTP block; their last one is also kept in the sequence's memory (SequenceMemory::last_hidden).
+  Rows hidden_of_last_run(SequenceId sequence) const;
 
   Status fold(const std::vector<SequenceId>& sequences);
 
@@ -62,6 +68,8 @@ class Executor {
  private:
   Executor(Device& device, ThreadPool& pool, Communicator* comm) : device_(device), pool_(pool), comm_(comm) {}
   Status make_room(int64_t rows, int64_t logit_rows);
+  void keep_hidden(const std::vector<Run>& runs, const Rows& hidden);
+  void copy_row(const Rows& to, const Rows& from);
 
   Device& device_;
   ThreadPool& pool_;
@@ -71,6 +79,7 @@ class Executor {
   std::unique_ptr<SequenceMemory> memory_;
   Arena activations_, scratch_;
   std::unique_ptr<Batch> batch_;
+  std::vector<std::pair<SequenceId, Rows>> hidden_;  // of the last run()
   int64_t step_ = 0;
 };
 

@@ -4,7 +4,6 @@
 #include <deque>
 
 #include "engine/mtp_drafter.h"
-#include "engine/run_settings.h"
 
 namespace lathe {
 
@@ -16,9 +15,8 @@ struct Flight {
   SequenceId id = -1;
   std::vector<int32_t> pending;  // prompt tokens to come, or the last chosen token
   bool prefilling = true;
-  std::vector<int32_t> drafts;     // after pending, while decoding
-  std::vector<float> last_hidden;  // of the last position in memory, for the MTP block; empty if none
-  int run = -1, fed = 0;           // in the pass under way
+  std::vector<int32_t> drafts;  // after pending, while decoding
+  int run = -1, fed = 0;        // in the pass under way
 };
 
 class GreedyBatch {
@@ -62,12 +60,7 @@ class GreedyBatch {
       }
       taken_slots_ += slots, taken_pages_ += pages;
       const int ends = static_cast<int>(job.ends.size());
-      Flight f{.job = waiting_.front(),
-               .end = ends > 1 ? -1 : 0,
-               .id = -1,
-               .pending = job.beginning,
-               .drafts = {},
-               .last_hidden = {}};
+      Flight f{.job = waiting_.front(), .end = ends > 1 ? -1 : 0, .id = -1, .pending = job.beginning, .drafts = {}};
       if (ends == 1) f.pending.insert(f.pending.end(), job.ends[0].begin(), job.ends[0].end());
       LATHE_ASSIGN(f.id, memory_.open());
       flights_.push_back(std::move(f));
@@ -150,7 +143,7 @@ class GreedyBatch {
     return run;
   }
 
-  // Choices of all logit rows and hidden rows of the pass, by run.
+  // Choices of all logit rows of the pass, by run.
   Status read_output(const std::vector<Run>& runs, const std::vector<int>& position_before,
                      const glm5_next::StepOutput& out) {
     const Batch& batch = executor_.last_batch();
@@ -161,18 +154,12 @@ class GreedyBatch {
     }
     LATHE_ASSIGN(const std::vector<int32_t> chosen,
                  choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
-    std::vector<float> hidden;
-    if (speculative()) LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.hidden, hidden));
     chosen_.assign(runs.size(), {});
-    hidden_.assign(runs.size(), {});
-    const int64_t width = executor_.tower().config().hidden;
-    int64_t logit_row = 0, row = 0;
+    int64_t logit_row = 0;
     for (size_t i = 0; i < batch.order.size(); ++i) {
-      const int run = batch.order[i];
-      const int64_t wanted = batch.logits_by_sequence[i], rows = batch.total_rows[i];
-      chosen_[run] = {chosen.begin() + logit_row, chosen.begin() + logit_row + wanted};
-      if (speculative()) hidden_[run] = {hidden.begin() + row * width, hidden.begin() + (row + rows) * width};
-      logit_row += wanted, row += rows;
+      const int64_t wanted = batch.logits_by_sequence[i];
+      chosen_[batch.order[i]] = {chosen.begin() + logit_row, chosen.begin() + logit_row + wanted};
+      logit_row += wanted;
     }
     return Status::ok();
   }
@@ -224,29 +211,20 @@ class GreedyBatch {
   Status draft(const std::vector<int>& order, const std::vector<Run>& runs, const std::vector<int>& position_before) {
     std::vector<DraftRequest> requests;
     std::vector<int> flight_of;
-    const int64_t width = executor_.tower().config().hidden;
     for (int i : order) {
       Flight& f = flights_[i];
       f.drafts.clear();
       if (is_finished(f)) continue;
-      const std::vector<float>& hidden = hidden_[f.run];
       const std::vector<int32_t>& fed = runs[f.run].tokens;
-      const bool answering = !f.prefilling;  // then the token after the last row is known
       DraftRequest r{.sequence = f.id,
-                     .first = position_before[f.run],
-                     .next_tokens = {},
-                     .hidden = std::move(f.last_hidden),
-                     .wants_drafts = answering,
+                     .before = position_before[f.run],
+                     .tokens = {fed.begin(), fed.begin() + f.fed},
+                     .wanted = f.prefilling ? 0 : options_.drafts,
                      .drafts = {}};
-      if (!r.hidden.empty()) --r.first, r.next_tokens.push_back(fed[0]);
-      const int rows = answering ? f.fed : f.fed - 1;
-      for (int t = 0; t < rows; ++t) r.next_tokens.push_back(t + 1 < f.fed ? fed[t + 1] : f.pending[0]);
-      r.hidden.insert(r.hidden.end(), hidden.begin(), hidden.begin() + rows * width);
-      f.last_hidden.clear();
-      if (!answering) f.last_hidden.assign(hidden.begin() + rows * width, hidden.begin() + (rows + 1) * width);
+      if (!f.prefilling) r.tokens.push_back(f.pending[0]);
       requests.push_back(std::move(r)), flight_of.push_back(i);
     }
-    LATHE_RETURN_IF_ERROR(drafter_.draft(requests, options_.drafts));
+    LATHE_RETURN_IF_ERROR(drafter_.draft(requests));
     for (size_t i = 0; i < requests.size(); ++i) flights_[flight_of[i]].drafts = std::move(requests[i].drafts);
     return Status::ok();
   }
@@ -258,12 +236,7 @@ class GreedyBatch {
       const Flight beginning = flights_[i];
       const GreedyJob& job = jobs_[beginning.job];
       for (size_t e = 0; e < job.ends.size(); ++e) {
-        Flight f{.job = beginning.job,
-                 .end = static_cast<int>(e),
-                 .id = -1,
-                 .pending = job.ends[e],
-                 .drafts = {},
-                 .last_hidden = beginning.last_hidden};
+        Flight f{.job = beginning.job, .end = static_cast<int>(e), .id = -1, .pending = job.ends[e], .drafts = {}};
         if (f.pending.empty()) return invalid("an end of a forked job is empty");
         LATHE_ASSIGN(f.id, memory_.fork(beginning.id));
         flights_.push_back(std::move(f));
@@ -299,7 +272,6 @@ class GreedyBatch {
   std::vector<SequenceId> finished_;
   std::vector<std::vector<GreedyAnswer>> answers_;
   std::vector<std::vector<int32_t>> chosen_;  // by run of the pass
-  std::vector<std::vector<float>> hidden_;
   int done_ = 0, all_ = 0;
   const int all_slots_, all_pages_;        // free when the batch began
   int taken_slots_ = 0, taken_pages_ = 0;  // by admitted jobs, used yet or not

@@ -2,63 +2,91 @@
 
 #include <algorithm>
 
-#include "engine/run_settings.h"
-#include "ops/row_floats.h"
-
 namespace lathe {
 
-// One pass of the block; afterwards each request that wants drafts holds the next chained row, and one draft more.
-Status MtpDrafter::pass(std::vector<DraftRequest*>& requests) {
+std::vector<MtpDrafter::Chain> MtpDrafter::begin(std::vector<DraftRequest>& requests) const {
+  const SequenceMemory& memory = executor_.memory();
+  std::vector<Chain> chains;
+  for (DraftRequest& r : requests) {
+    r.drafts.clear();
+    const int first = memory.mtp_rows(r.sequence), end = r.before + static_cast<int>(r.tokens.size()) - 1;
+    if (first < r.before - 1 || first >= end) continue;  // a gap; or nothing to do
+    Chain c{.request = &r,
+            .first = first,
+            .next_tokens = {r.tokens.begin() + first + 1 - r.before, r.tokens.end()},
+            .hidden = {}};
+    if (first < r.before) c.hidden.push_back(memory.hidden_before(r.sequence));
+    if (end > r.before)
+      c.hidden.push_back(executor_.hidden_of_last_run(r.sequence)
+                             .slice(std::max(first - r.before, 0), end - std::max(first, r.before)));
+    chains.push_back(std::move(c));
+  }
+  return chains;
+}
+
+// One pass of the block. Afterwards each chain that wanted a draft has one more, and holds the row that follows it.
+Status MtpDrafter::pass(std::vector<Chain>& chains) {
   // In the order in which a batch lays out its rows, so that hidden rows can be laid out alike.
-  std::stable_sort(requests.begin(), requests.end(), [](const DraftRequest* a, const DraftRequest* b) {
-    return (a->next_tokens.size() == 1) < (b->next_tokens.size() == 1);
+  std::stable_sort(chains.begin(), chains.end(), [](const Chain& a, const Chain& b) {
+    return (a.next_tokens.size() == 1) < (b.next_tokens.size() == 1);
   });
   std::vector<Run> runs;
   std::vector<int> past;
-  std::vector<float> hidden;
   std::vector<int32_t> positions;
-  for (const DraftRequest* r : requests) {
-    Run run{.sequence = r->sequence, .tokens = r->next_tokens, .features = {}};
-    if (r->first == 0) run.tokens[0] = -1;  // the embedding of row 0 counts as zero
-    run.logits_of_last = r->wants_drafts ? 1 : 0;
-    if (r->wants_drafts) positions.push_back(r->first + static_cast<int>(r->next_tokens.size()) + 1);
-    runs.push_back(std::move(run)), past.push_back(r->first);
-    hidden.insert(hidden.end(), r->hidden.begin(), r->hidden.end());
+  int64_t rows = 0;
+  for (const Chain& c : chains) {
+    Run run{.sequence = c.request->sequence, .tokens = c.next_tokens, .features = {}};
+    if (c.first == 0) run.tokens[0] = -1;  // the embedding of row 0 counts as zero
+    run.logits_of_last = c.wants_draft() ? 1 : 0;
+    if (c.wants_draft()) positions.push_back(c.first + static_cast<int>(c.next_tokens.size()) + 1);
+    rows += static_cast<int64_t>(c.next_tokens.size());
+    runs.push_back(std::move(run)), past.push_back(c.first);
   }
-  const int64_t width = executor_.tower().config().hidden, rows = static_cast<int64_t>(hidden.size()) / width;
+  // Gathered outside the activations, which the pass overwrites.
+  Device& device = executor_.device();
+  const int64_t width = executor_.tower().config().hidden;
   const DType dtype = executor_.tower().dtype();
-  std::vector<char> stored(hidden.size() * dtype_bytes(dtype));
-  write_floats(stored.data(), dtype, static_cast<int64_t>(hidden.size()), hidden.data());
-  LATHE_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(executor_.device(), static_cast<int64_t>(stored.size())));
-  executor_.device().to_device(buffer.as(), stored.data(), static_cast<int64_t>(stored.size()));
+  LATHE_ASSIGN(const DeviceBuffer buffer, DeviceBuffer::allocate(device, rows * width * dtype_bytes(dtype)));
   const Rows previous{.data = buffer.as(), .dtype = dtype, .rows = rows, .width = width, .stride = width};
-  LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run_mtp(runs, past, previous));
-  std::vector<float> next_hidden;
-  LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.hidden, next_hidden));
-  LATHE_ASSIGN(const std::vector<int32_t> chosen,
-               choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
   int64_t row = 0;
+  for (const Chain& c : chains)
+    for (const Rows& piece : c.hidden) {
+      device.copy(previous.at(row), piece.data, piece.rows * width * dtype_bytes(dtype));
+      row += piece.rows;
+    }
+  LATHE_CHECK(row == rows);
+  LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run_mtp(runs, past, previous));
+  std::vector<int32_t> chosen;
+  if (!positions.empty()) {
+    LATHE_ASSIGN(chosen,
+                 choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
+  }
+  row = 0;
   size_t logit_row = 0;
-  for (DraftRequest* r : requests) {
-    row += static_cast<int64_t>(r->next_tokens.size());
-    if (!r->wants_drafts) continue;
-    r->first += static_cast<int>(r->next_tokens.size());
-    r->hidden.assign(next_hidden.begin() + (row - 1) * width, next_hidden.begin() + row * width);
-    r->next_tokens = {chosen[logit_row++]};
-    r->drafts.push_back(r->next_tokens[0]);
+  for (Chain& c : chains) {
+    const int count = static_cast<int>(c.next_tokens.size());
+    row += count;
+    if (!c.wants_draft()) continue;
+    c.first += count;
+    c.hidden = {out.hidden.slice(row - 1, 1)};
+    c.next_tokens = {chosen[logit_row++]};
+    c.request->drafts.push_back(c.next_tokens[0]);
   }
   return Status::ok();
 }
 
-Status MtpDrafter::draft(std::vector<DraftRequest>& requests, int count) {
-  std::vector<DraftRequest*> left;
-  for (DraftRequest& r : requests)
-    if (!r.next_tokens.empty()) left.push_back(&r);
-  for (int i = 0; i < count && !left.empty(); ++i) {
-    LATHE_RETURN_IF_ERROR(pass(left));
-    std::erase_if(left, [](const DraftRequest* r) { return !r->wants_drafts; });
+Status MtpDrafter::draft(std::vector<DraftRequest>& requests) {
+  std::vector<Chain> chains = begin(requests);
+  if (chains.empty()) return Status::ok();
+  LATHE_RETURN_IF_ERROR(pass(chains));
+  for (const Chain& c : chains)
+    executor_.memory().set_mtp_rows(c.request->sequence,
+                                    c.request->before + static_cast<int>(c.request->tokens.size()) - 1);
+  for (;;) {
+    std::erase_if(chains, [](const Chain& c) { return !c.wants_draft(); });
+    if (chains.empty()) return Status::ok();
+    LATHE_RETURN_IF_ERROR(pass(chains));
   }
-  return Status::ok();
 }
 
 }  // namespace lathe
