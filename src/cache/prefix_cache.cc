@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 
 namespace lathe {
 
 namespace {
+
+// Of one prompt. A hit that ends at one of them loses an eighth of the prompt at most; a slot of a large model costs as
+// much memory as thousands of tokens.
+constexpr int kMostCheckpoints = 8;
 
 // What must be equal for memory of one sequence to be that of another.
 std::string layout_of(const MemoryShape& s, const std::string& model) {
@@ -126,6 +131,7 @@ Result<SequenceId> PrefixCache::resume(const Hit& hit) {
   if (it == nodes_.end()) return exhausted("what was found in the prefix cache is gone: find again");
   if (memory_.free_slots() == 0) return exhausted("no free sequence slot");
   touch(hit.path);
+  it->second.spare = false;
   if (!it->second.block.is_ready()) LATHE_RETURN_IF_ERROR(load(hit.node));
   const ReadablePages pages = it->second.block.read();
   LATHE_ASSIGN(const SequenceId id, memory_.fork(pages.sequence()));
@@ -135,7 +141,7 @@ Result<SequenceId> PrefixCache::resume(const Hit& hit) {
 // -- keeping
 
 int PrefixCache::stride(int length) const {
-  const int64_t most = std::max(1, memory_.checkpoints() / 2);
+  const int64_t most = std::clamp(memory_.checkpoints() / 4, 1, kMostCheckpoints);
   int64_t stride = options_.interval;
   while (length / stride > most) stride *= 2;
   return static_cast<int>(stride);
@@ -166,6 +172,7 @@ void PrefixCache::keep(SequenceId id, const PrefixKeys& keys, bool take_over) {
   touch(path.nodes);
   const int last = path.nodes.empty() ? -1 : path.nodes.back();
   const bool same = last >= 0 && nodes_.at(last).position == position;
+  if (same) nodes_.at(last).spare = false;
   bool wanted = same ? !nodes_.at(last).block.is_ready() : worth_keeping(path, position);
   if (wanted && options_.drafts && memory_.mtp_rows(id) < position - 1) {
     ++stats_.vetoes_mtp;
@@ -183,19 +190,19 @@ void PrefixCache::keep(SequenceId id, const PrefixKeys& keys, bool take_over) {
   node.block.fill(frozen);
   node.block.filled();  // copies within the device's queue come before whatever is enqueued later
   node.used = clock_;
+  node.spare = !same && !take_over && path.known < position;  // if others know this beginning, it's wanted
   ++stats_.kept;
 }
 
 // -- making room
 
-// The least recently used; of equally used ones the deepest, so leaves go before their parents.
+// A spare one; the least recently used; of equally used ones the deepest, so leaves go before their parents.
 int PrefixCache::coldest(bool (*eligible)(const Node&)) const {
   int best = -1;
   for (const auto& [id, node] : nodes_) {
     if (id == pinned_ || !eligible(node)) continue;
-    if (best < 0) best = id;
-    const Node& b = nodes_.at(best);
-    if (node.used < b.used || (node.used == b.used && node.position > b.position)) best = id;
+    auto order = [](const Node& n) { return std::tuple(!n.spare, n.used, -n.position); };
+    if (best < 0 || order(node) < order(nodes_.at(best))) best = id;
   }
   return best;
 }

@@ -42,7 +42,8 @@ struct PrefixCacheStats {
 // A tree of frozen sequences. A node is a position at which every kind of memory can resume (a slot with KDA states,
 // convolution inputs, open pools and hidden row, and all pages up to there, MTP's included), so a hit can't forget a
 // kind: it is a fork of the node's sequence. Nodes move to the host tier and back, or are dropped, with all their kinds
-// or not at all, the least recently used first and leaves before their parents. One thread, the step loop, calls it.
+// or not at all, the least recently used first and leaves before their parents; but before these go nodes that were
+// kept because of an interval and that nobody has used yet. One thread, the step loop, calls it.
 //
 // Nodes are found by keys of complete blocks (a block is a page), and of the node's position inside the block that
 // follows; the tree is the nesting of beginnings. Each node holds all that it needs, so any may go without another.
@@ -69,8 +70,8 @@ class PrefixCache {
   // node on the host was damaged and is dropped: find again. Then no sequence has changed.
   Result<SequenceId> resume(const Hit& hit);
   // Where a prefill at `position` should pause so that keep() can be called there: the next multiple of the interval,
-  // or the place where this prompt leaves a path that others went; at most keys' length. An interval is doubled as long
-  // as one prompt would take more than half of the checkpoint slots.
+  // or the place where this prompt leaves a path that others went; at most keys' length. The interval is doubled as
+  // long as one prompt would take more than 8 checkpoints, or a quarter of all slots for them.
   int next_checkpoint(const PrefixKeys& keys, int position) const;
   // Keeps the sequence's present position (its ring must be folded, its MTP rows filled): by a copy, or, when the
   // sequence has ended, by taking it over: pages change hands, only its slot is copied into a smaller one. `keys` hold
@@ -92,6 +93,7 @@ class PrefixCache {
     FrozenBlock block;              // on the device
     std::optional<HostImage> image;
     uint64_t used = 0;
+    bool spare = false;  // kept because of an interval; nobody has used it
   };
   // Behind a number of complete blocks: nodes there and beyond, and those that end before the next block does.
   struct Junction {

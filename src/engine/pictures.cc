@@ -59,6 +59,21 @@ Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& 
   return media;
 }
 
+Result<std::vector<MediaKey>> media_keys(const std::vector<int32_t>& tokens, const Media& media,
+                                         const std::vector<std::string>& identities, const glm5_next::Config& config) {
+  if (identities.size() != media.images.size() + media.clips.size())
+    return invalid("{} identities for {} images and {} clips", identities.size(), media.images.size(),
+                   media.clips.size());
+  std::vector<MediaKey> keys;
+  if (media.empty()) return keys;
+  if (!config.vision) return invalid("{}: has no vision_config: the model takes no pictures", config.file);
+  LATHE_ASSIGN(const std::vector<int> first, first_positions(tokens, media_tokens(config), media.image_grids(),
+                                                             media.clip_grids(), config.vision->merge));
+  for (size_t i = 0; i < first.size(); ++i) keys.push_back({first[i], identities[i]});
+  std::sort(keys.begin(), keys.end(), [](const MediaKey& a, const MediaKey& b) { return a.position < b.position; });
+  return keys;
+}
+
 namespace {
 
 // How the media is spread over the sequences' placeholders.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/prefix_keys.h"
 #include "engine/executor.h"
 #include "image/clip.h"
 #include "image/placeholders.h"
@@ -24,6 +25,11 @@ Result<Media> read_media(const std::string& model_dir, const glm5_next::Config& 
                          const std::vector<std::string>& images, const std::vector<std::string>& videos);
 
 MediaTokens media_tokens(const glm5_next::Config& config);
+
+// Which picture or clip begins where among already expanded tokens, as PrefixKeys want it. identities: one an image,
+// then one a clip.
+Result<std::vector<MediaKey>> media_keys(const std::vector<int32_t>& tokens, const Media& media,
+                                         const std::vector<std::string>& identities, const glm5_next::Config& config);
 
 // Encoded media: feature rows on the device, and which of them each token's embedding is replaced by.
 struct PictureFeatures {

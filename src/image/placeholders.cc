@@ -101,4 +101,24 @@ std::vector<int32_t> place_features(std::span<const int32_t> ids, const MediaTok
   return feature;
 }
 
+Result<std::vector<int>> first_positions(std::span<const int32_t> ids, const MediaTokens& tokens,
+                                         std::span<const Grid> images, std::span<const Grid> videos, int merge) {
+  LATHE_ASSIGN(const MediaUse use, take_media(ids, tokens, images, videos, merge));
+  if (use.images != static_cast<int64_t>(images.size()) || use.videos != static_cast<int64_t>(videos.size()))
+    return invalid("the ids hold {} images and {} videos; {} and {} were given", use.images, use.videos, images.size(),
+                   videos.size());
+  const std::vector<int32_t> feature = place_features(ids, tokens, 0, static_cast<int32_t>(use.image_features));
+  std::vector<int> position_of(use.image_features + use.video_features);
+  for (size_t p = 0; p < feature.size(); ++p)
+    if (feature[p] >= 0) position_of[feature[p]] = static_cast<int>(p);
+  std::vector<int> first;
+  int64_t row = 0;
+  for (std::span<const Grid> grids : {images, videos})
+    for (const Grid& grid : grids) {
+      first.push_back(position_of[row]);
+      row += grid.tokens(merge);
+    }
+  return first;
+}
+
 }  // namespace lathe

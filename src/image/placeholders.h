@@ -46,4 +46,8 @@ Result<MediaUse> take_media(std::span<const int32_t> ids, const MediaTokens& tok
 std::vector<int32_t> place_features(std::span<const int32_t> ids, const MediaTokens& tokens, int32_t first_image,
                                     int32_t first_video);
 
+// The position of each image's first feature, then of each video's. An error if the ids don't hold just these media.
+Result<std::vector<int>> first_positions(std::span<const int32_t> ids, const MediaTokens& tokens,
+                                         std::span<const Grid> images, std::span<const Grid> videos, int merge);
+
 }  // namespace lathe

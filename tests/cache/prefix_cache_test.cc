@@ -159,15 +159,18 @@ TEST_P(PrefixCacheTest, ShortPromptsPayNothing) {
 }
 
 TEST_P(PrefixCacheTest, AnIntervalGrowsBeforeOnePromptTakesAllSlots) {
-  Rig rig(GetParam(), {.interval = 16, .least = 8}, 3, 400, 8);
   const std::vector<int32_t> tokens = some_tokens(1000, 10);
-  const PrefixKeys keys = rig.cache->keys(tokens);
-  int count = 0;
-  for (int at = rig.cache->next_checkpoint(keys, 0); at < 1000; at = rig.cache->next_checkpoint(keys, at)) {
-    EXPECT_EQ(at % 256, 0);
-    ++count;
+  for (const auto& [slots, stride] : std::map<int, int>{{2, 512}, {8, 512}, {16, 256}, {60, 128}, {600, 128}}) {
+    Rig rig(GetParam(), {.interval = 16, .least = 8}, 3, 400, slots);
+    const PrefixKeys keys = rig.cache->keys(tokens);
+    int count = 0;
+    for (int at = rig.cache->next_checkpoint(keys, 0); at < 1000; at = rig.cache->next_checkpoint(keys, at)) {
+      EXPECT_EQ(at % stride, 0) << slots;
+      ++count;
+    }
+    EXPECT_EQ(count, 1000 / stride) << slots;
   }
-  EXPECT_EQ(count, 3);
+  Rig rig(GetParam(), {.interval = 16, .least = 8}, 3, 400, 16);
   EXPECT_EQ(rig.cache->next_checkpoint(rig.cache->keys(first(tokens, 60)), 0), 16);
 }
 
@@ -237,6 +240,28 @@ TEST_P(PrefixCacheTest, TheLeastRecentlyUsedGoesFirstAndLeavesBeforeParents) {
   rig.remember(first(a, 12));  // of b's two, used together, the leaf goes
   EXPECT_EQ(rig.find(b).position, 10);
   EXPECT_EQ(rig.cache->stats().dropped, 3u);
+}
+
+// One long prompt's checkpoints don't press out what others will come back to.
+TEST_P(PrefixCacheTest, WhatWasKeptForAnIntervalAndNeverUsedGoesFirst) {
+  Rig rig(GetParam(), {.least = 1}, 3, 200, 4);
+  const std::vector<int32_t> chat = some_tokens(20, 60), book = some_tokens(100, 61);
+  rig.remember(chat);
+  const SequenceId id = rig.memory->open().value();
+  auto read_on = [&](int position) {
+    ASSERT_TRUE(rig.model.feed(id, first(book, position)).is_ok());
+    rig.cache->keep(id, rig.cache->keys(book), false);
+  };
+  for (int position : {16, 32, 48, 64}) read_on(position);  // the fourth takes the place of the third
+  EXPECT_EQ(rig.find(chat).position, 20);
+  EXPECT_EQ(rig.find(book).position, 64);
+  EXPECT_EQ(rig.find(first(book, 63)).position, 32);
+  rig.memory->close(rig.cache->resume(rig.find(first(book, 33))).value());  // somebody goes on from 32
+  for (int position : {72, 80, 88}) read_on(position);
+  EXPECT_EQ(rig.find(chat).position, 20);
+  EXPECT_EQ(rig.find(first(book, 33)).position, 32);
+  EXPECT_EQ(rig.find(book).position, 88);
+  rig.memory->close(id);
 }
 
 TEST_P(PrefixCacheTest, RoomIsMadeOnlyIfThereIsEnoughToFree) {

@@ -57,6 +57,19 @@ TEST(Placeholders, AVideoExpandsAsInTheReferencePrompt) {
   EXPECT_EQ(texts, (std::vector<std::string>{"0.0 seconds", "1.0 seconds", "2.0 seconds"}));
 }
 
+TEST(Placeholders, FirstPositionsOfEachPictureAndClip) {
+  const Grid image{1, 4, 4}, small{1, 2, 2}, clip{2, 2, 4};  // 4, 1 and 2 x 2 tokens
+  const int32_t i = kTokens.image, v = kTokens.image_start, w = kTokens.image_end;
+  // Two pictures side by side, a clip between, a third picture.
+  const std::vector<int32_t> ids = {7, i, i, i, i, i, kTokens.video_start, v, i, i, w, 9, v, i, i, w, kTokens.video_end,
+                                    i, i, i, i};
+  const std::vector<Grid> images = {image, small, image}, clips = {clip};
+  EXPECT_EQ(first_positions(ids, kTokens, images, clips, 2).value(), (std::vector<int>{1, 5, 17, 8}));
+  EXPECT_FALSE(first_positions(ids, kTokens, images, {}, 2).is_ok());
+  const std::vector<Grid> too_many = {image, small, image, image};
+  EXPECT_FALSE(first_positions(ids, kTokens, too_many, clips, 2).is_ok());
+}
+
 TEST(Placeholders, TheLastTimeRepeatsAndRoundsLikePython) {
   std::vector<std::string> texts;
   const Encode encode = [&](std::string_view text) {
