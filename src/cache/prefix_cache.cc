@@ -172,7 +172,9 @@ void PrefixCache::keep(SequenceId id, const PrefixKeys& keys, bool take_over) {
   touch(path.nodes);
   const int last = path.nodes.empty() ? -1 : path.nodes.back();
   const bool same = last >= 0 && nodes_.at(last).position == position;
-  if (same) nodes_.at(last).spare = false;
+  // Another sequence came here, or one ended so near that the node stands for its end, too.
+  if (same || (take_over && last >= 0 && position - nodes_.at(last).position < options_.least))
+    nodes_.at(last).spare = false;
   bool wanted = same ? !nodes_.at(last).block.is_ready() : worth_keeping(path, position);
   if (wanted && options_.drafts && memory_.mtp_rows(id) < position - 1) {
     ++stats_.vetoes_mtp;

@@ -264,6 +264,26 @@ TEST_P(PrefixCacheTest, WhatWasKeptForAnIntervalAndNeverUsedGoesFirst) {
   rig.memory->close(id);
 }
 
+// A short answer's end isn't kept beside the end of its prompt, which then stands for both.
+TEST_P(PrefixCacheTest, ANodeThatStandsForAnEndIsNotSpare) {
+  for (int answer : {3, 30}) {
+    Rig rig(GetParam(), {.least = 16}, 3, 200, 3);
+    const std::vector<int32_t> chat = some_tokens(60, 62);
+    const PrefixKeys keys = rig.cache->keys(chat);
+    const SequenceId id = rig.fed(first(chat, 20));
+    rig.cache->keep(id, keys, false);
+    ASSERT_TRUE(rig.model.feed(id, first(chat, 20 + answer)).is_ok());
+    rig.cache->keep(id, keys, true);
+    rig.remember(some_tokens(20, 63));
+    rig.remember(some_tokens(20, 64));
+    // Room for three: with the long answer the prompt's end had to go, with the short one nothing.
+    EXPECT_EQ(rig.find(chat).position, answer == 3 ? 20 : 50);
+    EXPECT_EQ(rig.find(first(chat, 40)).position, answer == 3 ? 20 : 0);
+    rig.remember(some_tokens(20, 65));  // the least recently used goes, as everywhere
+    EXPECT_EQ(rig.find(chat).position, 0);
+  }
+}
+
 TEST_P(PrefixCacheTest, RoomIsMadeOnlyIfThereIsEnoughToFree) {
   Rig rig(GetParam(), {.least = 1}, 3, 20, 8);
   rig.remember(some_tokens(40, 16));                        // 5 pages
