@@ -361,8 +361,8 @@ TEST_P(PrefixCacheTest, HostBytesAreAnUpperLimitAndSharedPagesCountOnce) {
                 page = SequenceMemory::page_bytes(small_shape());
   Rig rig(GetParam(), {.least = 1, .host_bytes = 3 * slot + 7 * page, .drafts = true});
   const std::vector<int32_t> tokens = some_tokens(60, 40);
-  const SequenceId id = rig.fed(first(tokens, 33));
-  rig.cache->keep(id, rig.cache->keys(tokens), false);  // 5 pages
+  rig.remember(first(tokens, 33));  // 5 pages
+  const SequenceId id = rig.cache->resume(rig.find(tokens)).value();
   ASSERT_TRUE(rig.model.feed(id, first(tokens, 41)).is_ok());
   rig.cache->keep(id, rig.cache->keys(tokens), true);  // 6, of which 4 are the same
   rig.press_out();
@@ -473,7 +473,7 @@ TEST_P(PrefixCacheTest, RandomTrafficIsAnsweredAsByAPlainMap) {
       ASSERT_EQ(rig.memory->free_slots(), 4);
       ASSERT_LE(rig.cache->stats().host_bytes, host);
     }
-    EXPECT_GT(hits, 20) << scarcity;
+    EXPECT_GT(hits, 10) << scarcity;
     EXPECT_GE(loads, scarcity < 2 ? 0 : 6) << scarcity;
     rig.cache->clear();
     EXPECT_EQ(rig.memory->free_pages(), pages);
