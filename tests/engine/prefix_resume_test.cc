@@ -62,7 +62,7 @@ class PrefixResume : public ::testing::TestWithParam<std::tuple<const char*, boo
     return logits;
   }
   SequenceId resume(const Tokens& tokens, int expected) {
-    if (by_host()) EXPECT_TRUE(cache_->make_room(0, memory().pages()));
+    EXPECT_TRUE(!by_host() || cache_->make_room(0, memory().pages()));
     const PrefixCache::Hit hit = cache_->find(cache_->keys(tokens), static_cast<int>(tokens.size()) - 1);
     EXPECT_EQ(hit.position, expected);
     EXPECT_EQ(hit.on_host, by_host() && expected > 0);
@@ -99,6 +99,8 @@ Tokens part(const Tokens& tokens, int begin, int end) { return {tokens.begin() +
 TEST_P(PrefixResume, WarmAndColdAreEqualBitForBitInStrict) {
   start_strict();
   if (!executor_) return;
+  if (std::string(std::get<0>(GetParam())) == "sim")
+    GTEST_SKIP() << "sim runs oracles, which round a state to f32 only where a run ends: a cut shows in their bits";
   const int length = 75;
   const Tokens tokens = ids(length, 1);
   const int32_t next = 7;
@@ -108,10 +110,9 @@ TEST_P(PrefixResume, WarmAndColdAreEqualBitForBitInStrict) {
   const std::vector<char> expected_mtp = mtp_latents(cold);
   memory().close(cold);
   ASSERT_EQ(expected_drafts.size(), 3u);
-  const size_t vocab = config_.text.vocab;
   for (int position = 1; position < length; ++position) {
-    // Half of the nodes are copies of one that goes on, half are taken over; the other half of the tokens is of
-    // somebody else, so that pages are written by both.
+    // Half of the nodes are taken over, half are copies of a sequence that goes on with other tokens, into the same
+    // page.
     SequenceId id = memory().open().value();
     feed(id, part(tokens, 0, position));
     cache_->keep(id, cache_->keys(tokens), position % 2 == 0);
@@ -121,9 +122,8 @@ TEST_P(PrefixResume, WarmAndColdAreEqualBitForBitInStrict) {
     }
     id = resume(tokens, position);
     const std::vector<float> warm = feed(id, part(tokens, position, length), next);
-    ASSERT_EQ(warm,
-              std::vector<float>(expected.begin() + static_cast<std::ptrdiff_t>(position * vocab), expected.end()))
-        << position;
+    const auto rest = static_cast<std::ptrdiff_t>(warm.size());
+    ASSERT_TRUE(warm == std::vector<float>(expected.end() - rest, expected.end())) << position;
     ASSERT_EQ(drafts_, expected_drafts) << position;
     ASSERT_EQ(mtp_latents(id), expected_mtp) << position;
     memory().close(id);
@@ -131,6 +131,30 @@ TEST_P(PrefixResume, WarmAndColdAreEqualBitForBitInStrict) {
   }
   EXPECT_EQ(memory().free_pages(), 20);
   EXPECT_EQ(cache_->stats().load_failures, 0u);
+}
+
+// The same against a sequence that was cut at the same place and never left: no bit is lost on the way, on any device
+// and by any variants.
+TEST_P(PrefixResume, WhatIsResumedGoesOnLikeWhatWasNeverKept) {
+  start(0, {});
+  if (!executor_) return;
+  const int length = 70;
+  const Tokens tokens = ids(length, 5);
+  for (int position : {1, 2, 3, 4, 5, 31, 62, 63, 64, 65, 66}) {
+    const SequenceId original = memory().open().value();
+    feed(original, part(tokens, 0, position));
+    cache_->keep(original, cache_->keys(tokens), false);
+    const std::vector<float> expected = feed(original, part(tokens, position, length), 7);
+    const Tokens expected_drafts = drafts_;
+    const std::vector<char> expected_mtp = mtp_latents(original);
+    memory().close(original);
+    const SequenceId id = resume(tokens, position);
+    EXPECT_TRUE(feed(id, part(tokens, position, length), 7) == expected) << position;
+    EXPECT_EQ(drafts_, expected_drafts) << position;
+    EXPECT_EQ(mtp_latents(id), expected_mtp) << position;
+    memory().close(id);
+    cache_->clear();
+  }
 }
 
 // What generation with drafts leaves behind: rings folded, some drafts rejected. The next turn goes on from there.
