@@ -21,10 +21,11 @@ Choice::Choice(const Request& request, int index, const Tokenizer& tokenizer, co
   if (control.think_begin < 0) in_reasoning_ = false;
 }
 
-bool Choice::ends_answer(int32_t token) const {
-  return !request_->ignore_eos &&
-         std::find(control_->ends.begin(), control_->ends.end(), token) != control_->ends.end();
+bool Choice::is_end(int32_t token) const {
+  return std::find(control_->ends.begin(), control_->ends.end(), token) != control_->ends.end();
 }
+
+bool Choice::ends_answer(int32_t token) const { return !request_->ignore_eos && is_end(token); }
 
 void Choice::follow_reasoning(int32_t token) {
   if (control_->think_begin < 0) return;
@@ -83,9 +84,10 @@ void Lookahead::fill(DrawRow& row) {
 
 void Lookahead::advance(int32_t token) {
   ++output_;
-  if (!choice_.edits_.counts()) return;
-  if (!edits_) edits_ = choice_.edits_;
-  edits_->count(token);
+  if (choice_.edits_.counts()) {
+    if (!edits_) edits_ = choice_.edits_;
+    edits_->count(token);
+  }
 }
 
 }  // namespace lathe

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "cache/sequence_memory.h"
+#include "cache/prefix_cache.h"
 #include "engine/logit_edits.h"
+#include "engine/output_monitor.h"
 #include "engine/output_text.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/service.h"
+#include "engine/speculation.h"
 
 namespace lathe {
 
@@ -32,7 +34,9 @@ class Choice {
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and output
   int length() const { return static_cast<int>(tokens_.size()); }
   int output_tokens() const { return length() - prompt_; }
+  std::span<const int32_t> output() const { return std::span(tokens_).subspan(prompt_); }
   int reasoning_tokens() const { return reasoning_tokens_; }
+  int replacements() const { return text_.replacements(); }
   std::optional<FinishReason> finish() const { return finish_; }
 
   // A drawn token. In the order grammar end, stop id, stop string, eos, length, the first that holds ends the choice.
@@ -44,9 +48,14 @@ class Choice {
   ActiveRequest* owner = nullptr;
   SequenceId sequence = -1;     // -1: nothing of it is in memory
   std::vector<int32_t> drafts;  // after tokens(), to be verified
+  PrefixKeys keys;              // of tokens(), as far as they were needed
+  int pause = 0;                // a prefill stops here once, for a checkpoint; 0: it doesn't
+  Acceptance acceptance;
+  OutputMonitor monitor;
 
  private:
   friend class Lookahead;
+  bool is_end(int32_t token) const;
   bool ends_answer(int32_t token) const;
   void follow_reasoning(int32_t token);
   void end(FinishReason reason);
@@ -65,6 +74,7 @@ class Choice {
 
 // What rows point to, until they have been drawn.
 struct RowStore {
+  int mask_words = 0;
   std::deque<std::vector<LogitEdit>> edits;
   std::deque<std::vector<uint32_t>> masks;
   void clear() { edits.clear(), masks.clear(); }
@@ -74,7 +84,7 @@ struct RowStore {
 class Lookahead {
  public:
   Lookahead(const Choice& choice, RowStore& store) : choice_(choice), store_(store), output_(choice.output_tokens()) {}
-  // The next token's row; its settings, position, edits and mask.
+  // The next token's row: its settings, position, edits and mask.
   void fill(DrawRow& row);
   // As if this token had been drawn.
   void advance(int32_t token);
@@ -97,6 +107,7 @@ struct ActiveRequest {
   bool started = false;                          // kStarted was told
   bool over = false;
   std::vector<OutputToken> prompt_logprobs;
+  bool encoded = false;  // its pictures are, if it needs them
   PictureFeatures pictures;
   Usage usage;
 };

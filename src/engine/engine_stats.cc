@@ -26,7 +26,7 @@ const char* phase_name(int phase) {
   return kNames[phase];
 }
 
-const char* refusal_name(int why) {
+const char* refusal_name(size_t why) {
   constexpr const char* kNames[] = {"queue_full", "queue_tokens", "wait",    "draining",
                                     "failed",     "duplicate_id", "too_long"};
   return kNames[why];
@@ -51,8 +51,8 @@ ServiceStats EngineNumbers::named() const {
     counter("requests_cancelled_total", cancelled[p], fmt::format(R"(phase="{}",why="cancelled")", phase_name(p)));
     counter("requests_cancelled_total", expired[p], fmt::format(R"(phase="{}",why="deadline")", phase_name(p)));
   }
-  for (int w = 0; w < 7; ++w)
-    counter("requests_rejected_total", refused_by[w], fmt::format(R"(why="{}")", refusal_name(w)));
+  for (size_t w = 0; w < refused.size(); ++w)
+    counter("requests_rejected_total", refused[w], fmt::format(R"(why="{}")", refusal_name(w)));
   counter("requests_preempted_total", preempted);
   counter("prompt_tokens_total", prompt_tokens), counter("generation_tokens_total", generation_tokens);
   counter("cached_prompt_tokens_total", cached_tokens, R"(tier="device")");
@@ -66,6 +66,15 @@ ServiceStats EngineNumbers::named() const {
   counter("spec_draft_tokens_total", draft_tokens), counter("spec_accepted_tokens_total", accepted_tokens);
   counter("spec_zero_accept_requests_total", zero_accept_requests);
   counter("nonfinite_logits_total", nonfinite), counter("engine_faults_total", faults);
+  gauge("spec_acceptance", draft_acceptance);
+  counter("prefix_queries_total", cache.queries), counter("prefix_hits_total", cache.hits);
+  counter("prefix_veto_total", cache.vetoes_state, R"(class="state")");
+  counter("prefix_veto_total", cache.vetoes_mtp, R"(class="mtp")");
+  gauge("checkpoints", cache.on_device, R"(state="device")"), gauge("checkpoints", cache.on_host, R"(state="host")");
+  gauge("host_tier_bytes", static_cast<double>(cache.host_bytes));
+  counter("tier_load_failures_total", cache.load_failures);
+  s.metrics.push_back({"tier_load_seconds_total", "", cache.load_seconds, true});
+  counter("audited_tokens_total", audited_tokens), counter("audit_findings_total", audit_findings);
   counter("output_loops_total", loops), counter("output_garbled_total", garbled);
   s.histograms = {queue_time.named("queue_time_seconds"),
                   first_token.named("time_to_first_token_seconds"),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "cache/prefix_cache.h"
 #include "engine/service.h"
 
 namespace lathe {
@@ -32,13 +33,17 @@ struct EngineNumbers {
   uint64_t cancelled[kPhases] = {}, expired[kPhases] = {};
   uint64_t preempted = 0, prompt_tokens = 0, generation_tokens = 0, cached_tokens = 0, cached_tokens_host = 0;
   uint64_t draft_tokens = 0, accepted_tokens = 0, zero_accept_requests = 0, nonfinite = 0, faults = 0, steps = 0;
-  uint64_t loops = 0, garbled = 0, refused = 0, refused_by[7] = {};
+  uint64_t loops = 0, garbled = 0, audited_tokens = 0, audit_findings = 0;
   int running = 0, waiting = 0, parked = 0;
   int pages = 0, free_pages = 0, slots = 0, free_slots = 0, batch_rows = 0;
 
   Buckets queue_time{0.001, 2.5}, first_token{0.005, 2}, inter_token{0.0005, 2}, per_output_token{0.0005, 2};
   Buckets latency{0.02, 2.2}, prefill{0.002, 2.5}, encode{0.002, 2.5}, step{0.0002, 2}, batch{1, 1.6};
   Buckets accept_length{1, 1.3}, outside_operators{0.00001, 2};
+
+  std::array<uint64_t, 7> refused{};  // by Refusal::Why
+  double draft_acceptance = 0;        // of drafts, lately
+  PrefixCacheStats cache;
 
   ServiceStats named() const;
 };

@@ -7,6 +7,24 @@ namespace lathe {
 namespace {
 // Address space for what operators need within a call; touched as it is used.
 constexpr int64_t kScratchBytes = int64_t{64} << 30;
+
+// The planted fault cursor_per_layer, on a device that shares host memory.
+class CursorMover final : public StepObserver {
+ public:
+  CursorMover(const Batch& batch, int length) : batch_(batch), length_(length) {}
+  void layer_done(int) override {
+    const PhaseRows& p = batch_.replay;
+    for (int64_t i = 0; i < p.slot.count; ++i) {
+      const int rows = p.runs.start[i + 1] - p.runs.start[i];
+      int32_t& cursor = const_cast<int32_t&>(batch_.cursor[p.slot[i]]);
+      if (cursor + 2 * rows <= length_) cursor += rows;
+    }
+  }
+
+ private:
+  const Batch& batch_;
+  int length_;
+};
 }  // namespace
 
 Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& config, const Checkpoint& checkpoint,
@@ -58,6 +76,8 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
   LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
   LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   ++step_;
+  CursorMover mover(*batch_, memory_->shape().replay_length);
+  if (options_.faults.cursor_per_layer) observer = &mover;
   const glm5_next::Step step{op_context(), *batch_, *memory_, activations_, observer, features};
   LATHE_ASSIGN(glm5_next::StepOutput out, tower_->forward(step));
   for (const Run& r : runs) {
@@ -118,6 +138,10 @@ Status Executor::accept(SequenceId sequence, int rows_run, int count) {
 
 Status Executor::fold(const std::vector<SequenceId>& sequences) {
   if (sequences.empty()) return Status::ok();
+  if (options_.faults.skipped_fold) {
+    for (SequenceId id : sequences) memory_->folded(id);
+    return Status::ok();
+  }
   return tower_->fold(op_context(), *memory_, sequences);
 }
 

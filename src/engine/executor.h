@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint.h"
@@ -56,6 +57,10 @@ class Executor {
   Rows hidden_of_last_run(SequenceId sequence) const;
 
   Status fold(const std::vector<SequenceId>& sequences);
+
+  // Other variants from now on; returns those before.
+  Choices use(Choices choices) { return std::exchange(options_.choices, std::move(choices)); }
+  const Choices& choices() const { return options_.choices; }
 
   SequenceMemory& memory() { return *memory_; }
   const glm5_next::TextTower& tower() const { return *tower_; }

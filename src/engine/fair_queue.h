@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <string>
 #include <unordered_map>
 
@@ -22,9 +24,13 @@ class FairQueue {
     double& served = served_.try_emplace(user, floor_).first->second;
     served = std::max(served, floor_);  // who was away has no claim on that time
     entries_.push_back({std::move(item), user, priority, since});
+    ++by_priority_[priority];
   }
   bool empty() const { return entries_.empty(); }
   int size() const { return static_cast<int>(entries_.size()); }
+
+  // Of those that wait, before waiting raises it.
+  int highest_priority() const { return by_priority_.empty() ? INT_MIN : by_priority_.rbegin()->first; }
 
   // The item that goes next, or null.
   const Item* next(SteadyTime now) const {
@@ -35,7 +41,11 @@ class FairQueue {
   }
   template <class F>
   void remove_if(F&& f) {
-    entries_.remove_if([&](const Entry& e) { return f(e.item); });
+    entries_.remove_if([&](const Entry& e) {
+      if (!f(e.item)) return false;
+      if (const auto at = by_priority_.find(e.priority); --at->second == 0) by_priority_.erase(at);
+      return true;
+    });
   }
   template <class F>
   void for_each(F&& f) const {
@@ -82,6 +92,7 @@ class FairQueue {
 
   double raise_seconds_;
   std::list<Entry> entries_;
+  std::map<int, int> by_priority_;  // how many of each
   std::unordered_map<std::string, double> served_;
   double floor_ = 0;
 };

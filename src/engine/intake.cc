@@ -5,20 +5,32 @@
 namespace lathe {
 
 std::optional<Refusal> Intake::submit(Request request, EventSink sink) {
+  std::optional<Refusal> refusal;
   {
     std::lock_guard lock(mutex_);
-    if (failed_) return Refusal{Refusal::Why::kFailed, "the engine has failed"};
-    if (draining_ || news_.stop) return Refusal{Refusal::Why::kDraining, "the server is shutting down"};
-    if (in_flight_.contains(request.id))
-      return Refusal{Refusal::Why::kDuplicateId, fmt::format("a request named '{}' is in flight", request.id)};
-    if (auto refusal = refuse(request, load_, limits_)) return refusal;
-    in_flight_.insert(request.id);
-    ++load_.queued_requests;
-    load_.queued_tokens += static_cast<int64_t>(request.prompt.size());
-    news_.fresh.push_back({std::move(request), std::move(sink), std::chrono::steady_clock::now()});
+    refusal = try_submit(request, sink);
+    if (refusal) ++refused_[static_cast<int>(refusal->why)];
   }
-  news_came_.notify_one();
+  if (!refusal) news_came_.notify_one();
+  return refusal;
+}
+
+std::optional<Refusal> Intake::try_submit(Request& request, EventSink& sink) {
+  if (failed_) return Refusal{Refusal::Why::kFailed, "the engine has failed"};
+  if (draining_ || news_.stop) return Refusal{Refusal::Why::kDraining, "the server is shutting down"};
+  if (in_flight_.contains(request.id))
+    return Refusal{Refusal::Why::kDuplicateId, fmt::format("a request named '{}' is in flight", request.id)};
+  if (auto refusal = refuse(request, load_, limits_)) return refusal;
+  in_flight_.insert(request.id);
+  ++load_.queued_requests;
+  load_.queued_tokens += static_cast<int64_t>(request.prompt.size());
+  news_.fresh.push_back({std::move(request), std::move(sink), std::chrono::steady_clock::now()});
   return std::nullopt;
+}
+
+std::array<uint64_t, Intake::kWhys> Intake::refused() const {
+  std::lock_guard lock(mutex_);
+  return refused_;
 }
 
 bool Intake::cancel(const std::string& id) {

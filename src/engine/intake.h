@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,9 @@ class Intake {
   bool failed() const;
   // Returns when nothing is in flight; after `seconds` tells the loop to end what is left.
   void wait_until_idle(double seconds);
+  // Requests that were refused so far, by Refusal::Why.
+  static constexpr int kWhys = 7;
+  std::array<uint64_t, kWhys> refused() const;
   void stop();
 
   // -- the loop
@@ -51,6 +55,7 @@ class Intake {
   int waiting() const;
 
  private:
+  std::optional<Refusal> try_submit(Request& request, EventSink& sink);
   bool any_news() const {
     return !news_.fresh.empty() || !news_.cancelled.empty() || news_.flush_cache || news_.fail_all || news_.stop;
   }
@@ -61,6 +66,7 @@ class Intake {
   News news_;
   std::unordered_set<std::string> in_flight_;
   AdmissionLoad load_;
+  std::array<uint64_t, kWhys> refused_{};
   bool draining_ = false, failed_ = false;
 };
 

@@ -32,13 +32,18 @@ Status MtpDrafter::pass(std::vector<Chain>& chains) {
   });
   std::vector<Run> runs;
   std::vector<int> past;
-  std::vector<int32_t> positions;
+  rows_.clear();
   int64_t rows = 0;
   for (const Chain& c : chains) {
     Run run{.sequence = c.request->sequence, .tokens = c.next_tokens, .features = {}};
     if (c.first == 0) run.tokens[0] = -1;  // the embedding of row 0 counts as zero
     run.logits_of_last = c.wants_draft() ? 1 : 0;
-    if (c.wants_draft()) positions.push_back(c.first + static_cast<int>(c.next_tokens.size()) + 1);
+    if (c.wants_draft()) {
+      DrawRow& row = rows_.emplace_back();
+      if (c.request->ahead) c.request->ahead->fill(row);
+      row.logit_row = static_cast<int64_t>(rows_.size()) - 1, row.best = -1;
+      row.position = c.first + static_cast<int>(c.next_tokens.size()) + 1;
+    }
     rows += static_cast<int64_t>(c.next_tokens.size());
     runs.push_back(std::move(run)), past.push_back(c.first);
   }
@@ -56,11 +61,7 @@ Status MtpDrafter::pass(std::vector<Chain>& chains) {
     }
   LATHE_CHECK(row == rows);
   LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run_mtp(runs, past, previous));
-  std::vector<int32_t> chosen;
-  if (!positions.empty()) {
-    LATHE_ASSIGN(chosen,
-                 choice_.choose(executor_, out.logits, std::vector<SampleSettings>(positions.size()), positions));
-  }
+  LATHE_ASSIGN(const std::span<const Drawn> drawn, sampler_.draw(executor_, out.logits, rows_));
   row = 0;
   size_t logit_row = 0;
   for (Chain& c : chains) {
@@ -69,8 +70,14 @@ Status MtpDrafter::pass(std::vector<Chain>& chains) {
     if (!c.wants_draft()) continue;
     c.first += count;
     c.hidden = {out.hidden.slice(row - 1, 1)};
-    c.next_tokens = {chosen[logit_row++]};
-    c.request->drafts.push_back(c.next_tokens[0]);
+    const int32_t draft = drawn[logit_row++].token;
+    if (draft < 0) {
+      c.request->wanted = static_cast<int>(c.request->drafts.size());  // nothing may follow
+      continue;
+    }
+    c.next_tokens = {draft};
+    c.request->drafts.push_back(draft);
+    if (c.request->ahead) c.request->ahead->advance(draft);
   }
   return Status::ok();
 }

@@ -2,8 +2,9 @@
 
 #include <vector>
 
+#include "engine/choice.h"
 #include "engine/executor.h"
-#include "engine/token_choice.h"
+#include "engine/sampler.h"
 
 namespace lathe {
 
@@ -14,16 +15,18 @@ struct DraftRequest {
   int before = 0;               // position before the run
   std::vector<int32_t> tokens;  // those of the run that count, and then the next one if it is known
   int wanted = 0;               // drafts after the last of the tokens, which must be the next one; 0: only fill
+  Lookahead* ahead = nullptr;   // what drafts are drawn by, moved along them; null: the likeliest token
   std::vector<int32_t> drafts;  // the answer
 };
 
-// Greedy drafts by the one MTP block of a model, chained: each draft's hidden row is the next one's input. Caches of
-// drafted rows are provisional: the next request of the sequence writes them anew. Pages must be free for the last
-// drafted position. Every run of a sequence that shall draft later, or be kept in a prefix cache, must be followed by a
-// request (`wanted` may be 0): a sequence with a gap in its MTP rows gets no drafts any more.
+// Drafts by the one MTP block of a model, chained: each draft's hidden row is the next one's input. A draft is drawn as
+// its token will be, by the same draw at the same position: so it is right more often than the likeliest token would
+// be. Caches of drafted rows are provisional: the next request of the sequence writes them anew. Pages must be free for
+// the last drafted position. Every run of a sequence that shall draft later, or be kept in a prefix cache, must be
+// followed by a request (`wanted` may be 0): a sequence with a gap in its MTP rows gets no drafts any more.
 class MtpDrafter {
  public:
-  explicit MtpDrafter(Executor& executor) : executor_(executor), choice_(executor.tower().config().vocab) {}
+  explicit MtpDrafter(Executor& executor) : executor_(executor), sampler_(executor.tower().config().vocab) {}
   // Right after the run (and the accept()s) that the requests are about.
   Status draft(std::vector<DraftRequest>& requests);
 
@@ -40,7 +43,8 @@ class MtpDrafter {
   Status pass(std::vector<Chain>& chains);
 
   Executor& executor_;
-  TokenChoice choice_;
+  Sampler sampler_;
+  std::vector<DrawRow> rows_;
 };
 
 }  // namespace lathe

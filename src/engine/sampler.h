@@ -19,6 +19,7 @@ struct DrawRow {
   Penalties penalties;
   std::span<const LogitEdit> edits;
   std::span<const uint32_t> allowed;  // bits by token; empty: all
+  bool dead_end = false;              // the grammar allows none
 };
 
 struct Drawn {

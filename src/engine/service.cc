@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/json_reader.h"
+#include "engine/capacity.h"
 #include "engine/generation_defaults.h"
 #include "engine/intake.h"
 #include "engine/run_settings.h"
@@ -47,7 +48,11 @@ class LocalService final : public Service {
     return intake_->submit(std::move(request), std::move(sink));
   }
   bool cancel(const std::string& id) override { return intake_->cancel(id); }
-  ServiceStats stats() const override { return loop_->numbers().named(); }
+  ServiceStats stats() const override {
+    EngineNumbers numbers = loop_->numbers();
+    numbers.refused = intake_->refused();
+    return numbers.named();
+  }
   double stalled_seconds() const override { return loop_->stalled_seconds(); }
   bool failed() const override { return intake_->failed(); }
   bool draining() const override { return intake_->draining(); }
@@ -61,6 +66,8 @@ class LocalService final : public Service {
  private:
   Status settle_context();
   Result<ExecutorOptions> executor_options() const;
+  Status make_executor();
+  Status make_cache();
 
   ServiceOptions options_;
   glm5_next::Config config_;
@@ -72,6 +79,7 @@ class LocalService final : public Service {
   ThreadPool pool_;
   int max_context_ = 0;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<Intake> intake_;
   std::unique_ptr<StepLoop> loop_;
   std::thread thread_;
@@ -101,11 +109,33 @@ Result<ExecutorOptions> LocalService::executor_options() const {
   const bool drafts = options_.drafts > 0 && config_.text.mtp_layers > 0;
   eo.replay_length = drafts && !options_.strict ? kReplayLength : 0;
   eo.max_draft = drafts ? options_.drafts : 0;
-  eo.slots = options_.max_running;
-  const int page = page_tokens_for(config_.text.kpool);
-  const int64_t tokens = options_.cache_tokens > 0 ? options_.cache_tokens : int64_t{4} * max_context_;
-  eo.pages = static_cast<int>(std::min<int64_t>(tokens / page + options_.max_running + 1, 1 << 30));
+  eo.observer = options_.op_observer;
+  eo.faults = options_.faults;
   return eo;
+}
+
+Status LocalService::make_executor() {
+  LATHE_ASSIGN(ExecutorOptions eo, executor_options());
+  const int64_t free = allocatable_bytes() - checkpoint_.bytes();
+  glm5_next::TextWeights shape_only;
+  if (config_.text.mtp_layers > 0) shape_only.mtp.emplace();
+  const MemoryShape shape = glm5_next::TextTower(config_.text, std::move(shape_only), eo.partition, eo.dtype)
+                                .memory_shape(eo.replay_length, eo.max_draft);
+  LATHE_ASSIGN(const Capacity capacity, plan_capacity(options_, shape, max_context_, free));
+  eo.slots = capacity.slots, eo.pages = capacity.pages, eo.checkpoints = capacity.checkpoints;
+  LATHE_ASSIGN(executor_, Executor::create(config_, checkpoint_, *device_, pool_, nullptr, eo));
+  const int64_t tokens = int64_t{capacity.pages - 2} * shape.page_tokens;
+  max_context_ = static_cast<int>(std::min<int64_t>(max_context_, tokens - eo.max_draft - 1));
+  return Status::ok();
+}
+
+Status LocalService::make_cache() {
+  PrefixCacheOptions o{.interval = options_.checkpoint_interval, .host_bytes = options_.host_tier_bytes};
+  o.least = options_.checkpoint_least;
+  o.drafts = executor_->memory().shape().max_draft > 0;
+  o.model = options_.engine.model;
+  LATHE_ASSIGN(cache_, PrefixCache::create(executor_->memory(), *device_, o));
+  return Status::ok();
 }
 
 Status LocalService::load() {
@@ -115,13 +145,16 @@ Status LocalService::load() {
     chat_ = std::move(chat);
   }
   if (options_.max_running < 1) return invalid("max_running {}: must be at least 1", options_.max_running);
+  constexpr int kMostDrafts = 7;  // twice so many rows and one more must fit into the replay ring
+  if (options_.drafts < 0 || options_.drafts > kMostDrafts)
+    return invalid("drafts {}: must be 0 to {}", options_.drafts, kMostDrafts);
   if (options_.step_tokens < options_.max_running)
     return invalid("step_tokens {}: must be at least max_running, {}", options_.step_tokens, options_.max_running);
   LATHE_RETURN_IF_ERROR(settle_context());
-  LATHE_ASSIGN(const ExecutorOptions eo, executor_options());
-  LATHE_ASSIGN(executor_, Executor::create(config_, checkpoint_, *device_, pool_, nullptr, eo));
-  const int64_t capacity = int64_t{eo.pages} * executor_->memory().shape().page_tokens;
-  max_context_ = static_cast<int>(std::min<int64_t>(max_context_, capacity - eo.max_draft - 1));
+  LATHE_RETURN_IF_ERROR(make_executor());
+  LATHE_RETURN_IF_ERROR(make_cache());
+  const SequenceMemory& memory = executor_->memory();
+  const int64_t capacity = int64_t{memory.pages()} * memory.shape().page_tokens;
   intake_ = std::make_unique<Intake>(AdmissionLimits{
       .max_queue = options_.max_queue,
       .max_queued_tokens = static_cast<int64_t>(options_.max_queue_capacities * static_cast<double>(capacity)),
@@ -129,7 +162,7 @@ Status LocalService::load() {
       .max_context = max_context_,
       .max_choices = options_.max_running});
   loop_ = std::make_unique<StepLoop>(
-      StepLoopParts{options_, config_, checkpoint_, tokenizer_, *executor_, *intake_, max_context_});
+      StepLoopParts{options_, config_, checkpoint_, tokenizer_, *executor_, cache_.get(), *intake_, max_context_});
   thread_ = std::thread([this] { loop_->run(); });
   return Status::ok();
 }

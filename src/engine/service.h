@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/audit.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "lathe/engine.h"
@@ -23,14 +24,19 @@ struct ServiceOptions {
   int64_t cache_tokens = 0;  // capacity of the pages; 0: from the machine's memory
   int checkpoints = 0;       // slots for the prefix cache; 0: from the machine's memory
   int checkpoint_interval = 1024;
+  int checkpoint_least = 128;   // no checkpoint nearer than this to the one before
   int64_t host_tier_bytes = 0;  // 0: off
   int drafts = 3;               // at most; 0 or a model without MTP: no speculation. Adaptive below that
   // Admission (serving.md 7).
   int max_queue = 1024;
   double max_queue_capacities = 4;  // queued prompt tokens, in capacities of the pages
   double max_wait_seconds = 60;     // estimated
-  int audit_tokens_per_minute = 0;  // shadow verification
-  PlantedFaults faults;             // of tests only
+  int audit_tokens_per_minute = 0;  // shadow verification; 0: off
+  Auditor* auditor = nullptr;       // who is told what it finds
+  // Not of a configuration: watchers of the passes, and what a test plants.
+  StepObserver* step_observer = nullptr;
+  OpObserver* op_observer = nullptr;
+  PlantedFaults faults;
 };
 
 // Why a request wasn't taken.

@@ -31,12 +31,20 @@ StepLoop::StepLoop(const StepLoopParts& p)
       tokenizer_(p.tokenizer),
       executor_(p.executor),
       memory_(p.executor.memory()),
+      cache_(p.cache),
       intake_(p.intake),
       max_context_(p.max_context),
       control_(control_tokens(p.config, p.tokenizer)),
-      sampler_(p.config.text.vocab) {
+      sampler_(p.config.text.vocab),
+      drafting_(p.options.drafts > 0 && p.config.text.mtp_layers > 0),
+      speculation_(drafting_ ? p.options.drafts : 0),
+      drafter_(p.executor),
+      audit_(p.executor, p.options.audit_tokens_per_minute, p.options.auditor) {
   constexpr int64_t kPromptLogitBytes = int64_t{64} << 20;
   limits_.rows = options_.step_tokens;
+  limits_.ring = memory_.shape().replay_length > 0;
+  limits_.catch_up = 1 + options_.drafts;
+  store_.mask_words = draft_store_.mask_words = sampler_.mask_words();
   limits_.prompt_logit_rows =
       static_cast<int>(std::clamp<int64_t>(kPromptLogitBytes / (8 * int64_t{config_.text.vocab}), 16, 2048));
   now_.pages = memory_.free_pages(), now_.slots = memory_.free_slots();
@@ -48,7 +56,7 @@ void StepLoop::run() {
     busy_since_ = nanoseconds(Clock::now());
     const bool worked = step();
     publish();
-    if (worked || stopping_) continue;
+    if (worked || stopping_ || audit()) continue;
     busy_since_ = 0;
     intake_.wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
   }
@@ -61,6 +69,7 @@ bool StepLoop::step() {
   expire(begin);
   admit(begin);
   if (!running_.empty()) {
+    if (cache_) set_pauses();
     plan_ = plan_step(running_, memory_, limits_);
     reserve();
   }
@@ -73,17 +82,37 @@ bool StepLoop::step() {
       fmt::print(stderr, "engine: {}\n", s.message());
     }
     ++now_.steps;
-    now_.step.add(seconds_between(begin, Clock::now()));
+    const double seconds = seconds_between(begin, Clock::now());
+    now_.step.add(seconds);
+    measure_rate(seconds);
   }
   plan_.clear();
   ended_.clear();
   return work || !running_.empty() || !parked_.empty() || !queue_.empty();
 }
 
+// Prompt tokens a second, over the last hundred steps that had any.
+void StepLoop::measure_rate(double seconds) {
+  if (prompt_rows_ == 0) return;
+  constexpr double kForget = 0.99;
+  rate_rows_ = rate_rows_ * kForget + prompt_rows_;
+  rate_seconds_ = rate_seconds_ * kForget + seconds;
+  intake_.set_rate(rate_rows_ / rate_seconds_);
+}
+
+// A piece of shadow verification, when nobody waits; false if there is none.
+bool StepLoop::audit() {
+  if (!audit_.has_work()) return false;
+  if (const Status s = audit_.work(); !s.is_ok()) fmt::print(stderr, "audit: {}\n", s.message());
+  now_.audited_tokens = audit_.tokens(), now_.audit_findings = audit_.findings();
+  return true;
+}
+
 // -- who comes, who goes
 
 void StepLoop::take_news() {
   Intake::News news = intake_.take();
+  if (news.flush_cache && cache_) cache_->clear();
   for (Intake::Submission& s : news.fresh) accept(std::move(s));
   for (const std::string& id : news.cancelled) cancel(id, Failure::kCancelled, "cancelled");
   if (news.fail_all || news.stop) fail_all(Failure::kDraining, "the server is shutting down");
@@ -164,6 +193,8 @@ void StepLoop::publish() {
   now_.running = static_cast<int>(running_.size()), now_.parked = static_cast<int>(parked_.size());
   now_.waiting = queue_.size();
   now_.free_pages = memory_.free_pages(), now_.free_slots = memory_.free_slots();
+  now_.draft_acceptance = speculation_.rate();
+  if (cache_) now_.cache = cache_->stats();
   std::lock_guard lock(numbers_mutex_);
   published_ = now_;
 }

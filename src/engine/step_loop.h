@@ -11,6 +11,7 @@
 #include "engine/engine_stats.h"
 #include "engine/fair_queue.h"
 #include "engine/intake.h"
+#include "engine/mtp_drafter.h"
 #include "engine/sampler.h"
 #include "engine/step_plan.h"
 
@@ -23,6 +24,7 @@ struct StepLoopParts {
   const Checkpoint& checkpoint;
   const Tokenizer& tokenizer;
   Executor& executor;
+  PrefixCache* cache = nullptr;  // null: none
   Intake& intake;
   int max_context = 0;
 };
@@ -60,11 +62,14 @@ class StepLoop {
   bool admit_waiting(SteadyTime now);
   bool preempt_for(const ActiveRequest& waiting);
   int slots_in_use() const;
-  bool has_room(int choices, int tokens) const;
-  bool fits(int choices, int tokens) const;
+  bool has_room(int choices, int tokens);
+  bool fits(int choices, int tokens);
   int pages_for(int tokens) const;
   void start(ActiveRequest& r, SteadyTime now);
   bool resume(Choice& c);
+  Result<SequenceId> open(Choice& c);
+  Status encode(ActiveRequest& r, int from);
+  bool make_room(int pages);
   void put_in_order(Choice& c);
   void park(Choice& c);
   void release(Choice& c);
@@ -73,16 +78,28 @@ class StepLoop {
   void reserve();
   bool reserve(PlannedRun& p);
   Status pass();
+  void split_off_twins();
+  Status settle(PlannedRun& p);
+  Status draft();
+  bool request_draft(const PlannedRun& p, std::vector<DraftRequest>& requests);
+  void set_pauses();
+  void keep();
+  Status keep_ended(Choice& c);
+  void watch(Choice& c);
+  void offer_to_audit(const ActiveRequest& r);
+  bool audit();
+  void measure_rate(double seconds);
   Result<Rows> gather_features(std::vector<Run>& runs);
   Run run_of(const PlannedRun& p) const;
   void list_draws();
   void list_draws_of(PlannedRun& p, int64_t first_logit_row);
-  Status take(PlannedRun& p, std::span<const Drawn> drawn);
+  void take(PlannedRun& p, std::span<const Drawn> drawn);
   int verify(PlannedRun& p, std::span<const Drawn> drawn);
   void begin_output(PlannedRun& p, std::span<const Drawn> drawn);
+  bool refuse_draw(ActiveRequest& r, int draw, const Drawn& drawn);
   void take_prompt_logprobs(PlannedRun& p, std::span<const Drawn> drawn);
   void fork_choices();
-  void retire();
+  Status retire();
   void emit();
   void tell(ActiveRequest& r);
   void publish();
@@ -93,11 +110,16 @@ class StepLoop {
   const Tokenizer& tokenizer_;
   Executor& executor_;
   SequenceMemory& memory_;
+  PrefixCache* const cache_;
   Intake& intake_;
   const int max_context_;
   ControlTokens control_;
   Sampler sampler_;
   StepLimits limits_;
+  const bool drafting_;
+  SpeculationControl speculation_;
+  MtpDrafter drafter_;
+  ShadowAudit audit_;
 
   std::unordered_map<std::string, std::unique_ptr<ActiveRequest>> active_;
   std::vector<std::unique_ptr<ActiveRequest>> ended_;  // until the step is over
@@ -107,10 +129,13 @@ class StepLoop {
 
   std::vector<PlannedRun> plan_;
   std::vector<DrawRow> draws_;
-  RowStore store_;
+  RowStore store_, draft_store_;
+  std::deque<Lookahead> ahead_;  // of the draft requests
   std::vector<ActiveRequest*> to_fork_;
   DeviceBuffer features_;
   bool stopping_ = false;
+  int prompt_rows_ = 0;  // of this step
+  double rate_rows_ = 0, rate_seconds_ = 0;
 
   EngineNumbers now_;
   mutable std::mutex numbers_mutex_;

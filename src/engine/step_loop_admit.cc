@@ -28,12 +28,15 @@ int StepLoop::pages_for(int tokens) const {
 
 // Whether `choices` more that come to `tokens` each find room beside what running ones have yet to write of what they
 // know. What these will generate isn't counted: preemption takes care of that.
-bool StepLoop::fits(int choices, int tokens) const {
+bool StepLoop::fits(int choices, int tokens) {
   int promised = 0;
   for (const Choice* c : running_)
     promised += std::max(0, pages_for(c->length() + 1) - static_cast<int>(memory_.pages(c->sequence).size()));
-  return pages_for(tokens) + choices + promised <= memory_.free_pages();
+  return make_room(pages_for(tokens) + choices + promised);
 }
+
+// So many free pages, if need be by letting go what the cache holds.
+bool StepLoop::make_room(int pages) { return memory_.free_pages() >= pages || (cache_ && cache_->make_room(0, pages)); }
 
 // Slots that running choices have, and that those will need which come with the end of a prompt.
 int StepLoop::slots_in_use() const {
@@ -42,7 +45,7 @@ int StepLoop::slots_in_use() const {
   return slots;
 }
 
-bool StepLoop::has_room(int choices, int tokens) const {
+bool StepLoop::has_room(int choices, int tokens) {
   if (running_.empty()) return true;
   return slots_in_use() + choices <= options_.max_running && fits(choices, tokens);
 }
@@ -62,6 +65,9 @@ bool StepLoop::admit_parked(SteadyTime now) {
 }
 
 bool StepLoop::admit_waiting(SteadyTime now) {
+  if (queue_.empty()) return false;
+  const bool full = slots_in_use() >= options_.max_running;
+  if (full && running_.back()->owner->request.priority >= queue_.highest_priority()) return false;
   ActiveRequest* const* head = queue_.next(now);
   if (!head) return false;
   ActiveRequest& r = **head;
@@ -92,33 +98,78 @@ void StepLoop::start(ActiveRequest& r, SteadyTime now) {
     r.choices.push_back(std::make_unique<Choice>(r.request, i, tokenizer_, control_));
     r.choices.back()->owner = &r;
   }
-  if (!r.request.media.empty()) {
-    const SteadyTime begin = std::chrono::steady_clock::now();
-    Result<PictureFeatures> pictures =
-        encode_media(r.request.media, config_, checkpoint_, executor_, {r.request.prompt});
-    if (!pictures.is_ok()) return fail(r, Failure::kEngine, pictures.status().message());
-    r.pictures = std::move(pictures).value();
-    for (int32_t row : r.pictures.row_of_token[0]) r.usage.image_tokens += row >= 0;
-    now_.encode.add(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
   insert_in_order(parked_, r.choices[0].get());
   resume(*r.choices[0]);
 }
 
-// From parked to running: with an empty memory, all tokens to be fed.
+// From parked to running: what the cache still has of its tokens is resumed, the rest will be fed.
 bool StepLoop::resume(Choice& c) {
-  Result<SequenceId> id = memory_.open();
-  if (!id.is_ok()) return false;
+  Result<SequenceId> id = open(c);
+  if (!id.is_ok()) {
+    const bool full = id.status().code() == StatusCode::kExhausted;
+    if (full && !running_.empty()) return false;
+    fail(*c.owner, full ? Failure::kExhausted : Failure::kEngine, id.status().message());
+    return true;
+  }
   c.sequence = *id;
+  if (const Status s = encode(*c.owner, memory_.position(c.sequence)); !s.is_ok()) {
+    fail(*c.owner, Failure::kEngine, s.message());
+    return true;
+  }
+  c.acceptance = c.output_tokens() ? c.acceptance : speculation_.fresh();
   std::erase(parked_, &c);
   insert_in_order(running_, &c);
   return true;
 }
 
-// Its memory goes; its tokens stay, and are fed again later. The stream goes on where it was.
+Result<SequenceId> StepLoop::open(Choice& c) {
+  ActiveRequest& r = *c.owner;
+  if (!cache_ || (r.request.prompt_logprobs >= 0 && !r.forked)) return memory_.open();
+  if (c.keys.length() == 0) {
+    LATHE_ASSIGN(std::vector<MediaKey> media,
+                 media_keys(r.request.prompt, r.request.media, r.request.media_keys, config_));
+    c.keys = cache_->keys(c.tokens(), std::move(media), r.request.cache_salt);
+  } else {
+    c.keys.append(std::span(c.tokens()).subspan(c.keys.length()));
+  }
+  for (;;) {
+    const PrefixCache::Hit hit = cache_->find(c.keys, c.length() - 1);
+    Result<SequenceId> id = cache_->resume(hit);
+    if (!id.is_ok()) {
+      if (id.status().code() == StatusCode::kCorrupt) continue;  // that node is gone now
+      return hit.node < 0 ? id : memory_.open();
+    }
+    if (options_.faults.dropped_tail && hit.node >= 0)
+      for (const Segment& s : memory_.segments(*id))
+        if (s.kind == SegmentKind::kOpenRows) executor_.device().zero(s.address, s.bytes);
+    if (r.forked) return id;
+    r.usage.cached_tokens = hit.node < 0 ? 0 : hit.position;
+    (hit.on_host ? now_.cached_tokens_host : now_.cached_tokens) += r.usage.cached_tokens;
+    return id;
+  }
+}
+
+// Pictures of which the memory doesn't hold all rows yet.
+Status StepLoop::encode(ActiveRequest& r, int from) {
+  if (r.request.media.empty() || r.encoded) return Status::ok();
+  const MediaTokens ids = media_tokens(config_);
+  const std::vector<int32_t> rows = place_features(r.request.prompt, ids, 0, 1 << 30);
+  r.usage.image_tokens = static_cast<int>(std::count_if(rows.begin(), rows.end(), [](int32_t x) { return x >= 0; }));
+  if (std::none_of(rows.begin() + std::min<std::ptrdiff_t>(from, std::ssize(rows)), rows.end(),
+                   [](int32_t x) { return x >= 0; }))
+    return Status::ok();
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  LATHE_ASSIGN(r.pictures, encode_media(r.request.media, config_, checkpoint_, executor_, {r.request.prompt}));
+  r.encoded = true;
+  now_.encode.add(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return Status::ok();
+}
+
+// Its memory goes, into the cache if there is one; its tokens stay, and what is lost of them is fed again later. The
+// stream goes on where it was.
 void StepLoop::park(Choice& c) {
   ++now_.preempted;
-  release(c);
+  if (const Status s = keep_ended(c); !s.is_ok()) release(c);
   std::erase(running_, &c);
   insert_in_order(parked_, &c);
   for (PlannedRun& p : plan_)
@@ -145,8 +196,10 @@ void StepLoop::reserve() {
 
 bool StepLoop::reserve(PlannedRun& p) {
   if (p.choice->owner->over) return true;
-  if (memory_.reserve(p.choice->sequence, p.before + p.rows).is_ok()) return true;
-  if (p.drafts == 0) return false;
+  // The MTP block drafts beyond the rows of the pass.
+  const int ahead = drafting_ && p.choice->output_tokens() + (p.draws ? 1 : 0) > 0 ? options_.drafts + 1 : 0;
+  if (memory_.reserve(p.choice->sequence, p.before + p.rows + ahead).is_ok()) return true;
+  if (p.drafts == 0) return make_room(memory_.free_pages() + 1) && reserve(p);
   p.rows -= p.drafts, p.logits -= p.drafts, p.drafts = 0;
   p.choice->drafts.clear();
   return reserve(p);
@@ -162,9 +215,13 @@ void StepLoop::fork_choices() {
     for (size_t i = 1; i < r->choices.size(); ++i) {
       Choice& c = *r->choices[i];
       if (c.finish()) continue;
+      c.keys = r->choices[0]->keys;
+      c.acceptance = speculation_.fresh();
       Result<SequenceId> id = memory_.fork(r->choices[0]->sequence);
       if (id.is_ok()) {
         c.sequence = *id;
+        // The last row's next token is this choice's own.
+        memory_.set_mtp_rows(*id, std::min(memory_.mtp_rows(*id), r->usage.prompt_tokens - 1));
         insert_in_order(running_, &c);
       } else {
         insert_in_order(parked_, &c);
@@ -174,12 +231,24 @@ void StepLoop::fork_choices() {
   to_fork_.clear();
 }
 
-void StepLoop::retire() {
-  std::erase_if(running_, [&](Choice* c) {
-    if (!c->finish()) return false;
-    release(*c);
-    return true;
-  });
+Status StepLoop::retire() {
+  for (Choice* c : running_)
+    if (c->finish()) LATHE_RETURN_IF_ERROR(keep_ended(*c));
+  std::erase_if(running_, [](const Choice* c) { return c->finish().has_value(); });
+  return Status::ok();
+}
+
+// A choice gives its memory away: the cache takes it over for whoever goes on from here.
+Status StepLoop::keep_ended(Choice& c) {
+  if (c.sequence < 0) return Status::ok();
+  c.drafts.clear();
+  const int position = memory_.position(c.sequence);
+  if (!cache_ || c.keys.length() == 0 || position == 0) return release(c), Status::ok();
+  LATHE_RETURN_IF_ERROR(executor_.fold({c.sequence}));
+  if (position > c.keys.length())
+    c.keys.append(std::span(c.tokens()).subspan(c.keys.length(), position - c.keys.length()));
+  cache_->keep(std::exchange(c.sequence, -1), c.keys, /*take_over=*/true);
+  return Status::ok();
 }
 
 }  // namespace lathe

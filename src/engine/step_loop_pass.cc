@@ -58,20 +58,117 @@ Result<Rows> StepLoop::gather_features(std::vector<Run>& runs) {
 }
 
 Status StepLoop::pass() {
+  if (options_.strict) split_off_twins();
   std::vector<Run> runs;
   runs.reserve(plan_.size());
-  now_.batch_rows = 0;
-  for (const PlannedRun& p : plan_) runs.push_back(run_of(p)), now_.batch_rows += p.rows;
+  now_.batch_rows = prompt_rows_ = 0;
+  bool prefills = false;
+  for (const PlannedRun& p : plan_) {
+    runs.push_back(run_of(p));
+    now_.batch_rows += p.rows;
+    if (p.choice->output_tokens() == 0) prefills = true, prompt_rows_ += p.rows;
+  }
   now_.batch.add(now_.batch_rows);
   LATHE_ASSIGN(const Rows features, gather_features(runs));
-  LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, nullptr, features));
+  const SteadyTime begin = Clock::now();
+  LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, options_.step_observer, features));
   list_draws();
   LATHE_ASSIGN(const std::span<const Drawn> drawn, sampler_.draw(executor_, out.logits, draws_));
-  for (PlannedRun& p : plan_) LATHE_RETURN_IF_ERROR(take(p, drawn));
+  if (drafting_ && !prefills) speculation_.decode_pass(now_.batch_rows, seconds_between(begin, Clock::now()));
+  for (PlannedRun& p : plan_) {
+    take(p, drawn);
+    LATHE_RETURN_IF_ERROR(settle(p));
+  }
+  if (drafting_) LATHE_RETURN_IF_ERROR(draft());
+  if (cache_) keep();
   fork_choices();
+  LATHE_RETURN_IF_ERROR(retire());
   emit();
-  retire();
   return Status::ok();
+}
+
+// `strict`: a state that drafts have gone through can't go back, and a ring has other bits. So the sequence is forked
+// first; if some draft was wrong the twin takes its place, and the accepted tokens are simply fed with the next pass.
+void StepLoop::split_off_twins() {
+  for (PlannedRun& p : plan_) {
+    if (p.drafts == 0) continue;
+    const Result<SequenceId> twin = memory_.fork(p.choice->sequence);
+    if (twin.is_ok() && memory_.reserve(p.choice->sequence, p.before + p.rows).is_ok()) {
+      p.twin = *twin;
+      continue;
+    }
+    if (twin.is_ok()) memory_.close(*twin);
+    p.rows -= p.drafts, p.logits -= p.drafts, p.drafts = 0;
+    p.choice->drafts.clear();
+  }
+}
+
+// Memory after what was drawn: rows of wrong drafts go.
+Status StepLoop::settle(PlannedRun& p) {
+  Choice& c = *p.choice;
+  if (p.twin >= 0) {
+    const SequenceId twin = std::exchange(p.twin, -1);
+    const bool whole = c.sequence < 0 || p.kept == p.rows;
+    memory_.close(whole ? twin : std::exchange(c.sequence, twin));
+    if (!whole) p.rows = p.kept = 0;
+    return Status::ok();
+  }
+  if (c.owner->over || p.kept == p.rows) return Status::ok();
+  return executor_.accept(c.sequence, p.rows, p.kept);
+}
+
+// The MTP block follows every run whose choice may draft again, and drafts for those that decode.
+Status StepLoop::draft() {
+  std::vector<DraftRequest> requests;
+  std::vector<Choice*> choices;
+  draft_store_.clear(), ahead_.clear();
+  for (const PlannedRun& p : plan_)
+    if (request_draft(p, requests)) choices.push_back(p.choice);
+  int decoding = 0, longest = 0;
+  for (const DraftRequest& r : requests) decoding += r.wanted > 0, longest = std::max(longest, r.wanted);
+  const bool prefills = static_cast<int>(requests.size()) != decoding;
+  const SteadyTime begin = Clock::now();
+  LATHE_RETURN_IF_ERROR(drafter_.draft(requests));
+  if (!prefills && decoding > 0) speculation_.draft_pass(decoding, seconds_between(begin, Clock::now()) / longest);
+  for (size_t i = 0; i < requests.size(); ++i) choices[i]->drafts = std::move(requests[i].drafts);
+  return Status::ok();
+}
+
+bool StepLoop::request_draft(const PlannedRun& p, std::vector<DraftRequest>& requests) {
+  const Choice& c = *p.choice;
+  if (c.owner->over || p.kept == 0 || (c.finish() && !cache_)) return false;
+  DraftRequest r{.sequence = c.sequence, .before = p.before};
+  const auto from = c.tokens().begin() + p.before;
+  const bool next_known = c.length() > p.before + p.kept;
+  r.tokens.assign(from, from + p.kept + (next_known ? 1 : 0));
+  if (c.output_tokens() > 0 && next_known && p.draws && !c.finish()) {
+    const Request& q = c.owner->request;
+    const int left = std::min(q.max_tokens - c.output_tokens(), max_context_ - c.length()) - 1;
+    r.wanted = std::clamp(speculation_.depth(c.acceptance, static_cast<int>(running_.size())), 0, std::max(left, 0));
+    if (r.wanted == 0 && left > 0 && !speculation_.worth_following(static_cast<int>(running_.size()))) return false;
+    r.ahead = &ahead_.emplace_back(c, draft_store_);
+  }
+  requests.push_back(std::move(r));
+  return true;
+}
+
+void StepLoop::set_pauses() {
+  for (Choice* c : running_)
+    if (c->output_tokens() == 0 && c->keys.length() > 0)
+      c->pause = cache_->next_checkpoint(c->keys, memory_.position(c->sequence));
+}
+
+// Checkpoints: where a prefill paused for one, and where prompts end.
+void StepLoop::keep() {
+  for (const PlannedRun& p : plan_) {
+    Choice& c = *p.choice;
+    if (c.owner->over || c.sequence < 0 || c.keys.length() == 0) continue;
+    const int position = memory_.position(c.sequence);
+    const bool prompt_ends = position == c.owner->usage.prompt_tokens && p.before < position;
+    if ((position == c.pause || prompt_ends) && memory_.ring_is_empty(c.sequence) && position <= c.keys.length())
+      cache_->keep(c.sequence, c.keys, /*take_over=*/false);
+    c.pause = 0;
+  }
 }
 
 // -- drawing
@@ -119,20 +216,30 @@ void StepLoop::list_draws_of(PlannedRun& p, int64_t first_row) {
 
 // -- taking
 
-Status StepLoop::take(PlannedRun& p, std::span<const Drawn> drawn) {
+void StepLoop::take(PlannedRun& p, std::span<const Drawn> drawn) {
   ActiveRequest& r = *p.choice->owner;
-  if (r.over || p.first_draw < 0) return Status::ok();
+  p.kept = p.rows;
+  if (r.over) return;
   const Drawn* own = drawn.data() + p.first_draw;
   if (!r.forked) {
     const int prompt_rows = p.logits - (p.draws ? 1 : 0);
     if (r.request.prompt_logprobs >= 0) take_prompt_logprobs(p, {own, static_cast<size_t>(prompt_rows)});
     if (p.draws) begin_output(p, {own + prompt_rows, r.choices.size()});
-    return Status::ok();
+  } else if (p.draws) {
+    p.kept = verify(p, {own, static_cast<size_t>(p.drafts) + 1});
   }
-  if (!p.draws) return Status::ok();
-  const int kept = verify(p, {own, static_cast<size_t>(p.drafts) + 1});
-  if (r.over || kept == p.rows) return Status::ok();
-  return executor_.accept(p.choice->sequence, p.rows, kept);
+}
+
+// A row from which nothing could be drawn: that request fails, nobody else.
+bool StepLoop::refuse_draw(ActiveRequest& r, int draw, const Drawn& drawn) {
+  if (drawn.token >= 0) return false;
+  if (draws_[draw].dead_end) {
+    fail(r, Failure::kGrammarDeadEnd, "the grammar allows no further token");
+  } else {
+    ++now_.nonfinite;
+    fail(r, Failure::kNonFinite, "the model gave no finite logit");
+  }
+  return true;
 }
 
 void StepLoop::take_prompt_logprobs(PlannedRun& p, std::span<const Drawn> drawn) {
@@ -149,10 +256,7 @@ void StepLoop::begin_output(PlannedRun& p, std::span<const Drawn> drawn) {
   now_.prefill.add(seconds_between(*r.admitted, now));
   now_.prompt_tokens += r.usage.prompt_tokens;
   for (size_t i = 0; i < r.choices.size(); ++i) {
-    if (drawn[i].token < 0) {
-      ++now_.nonfinite;
-      return fail(r, Failure::kNonFinite, "the model gave no finite logit");
-    }
+    if (refuse_draw(r, p.first_draw + p.logits - 1 + static_cast<int>(i), drawn[i])) return;
     r.choices[i]->take(drawn[i], max_context_);
   }
   if (r.choices.size() > 1) to_fork_.push_back(&r);
@@ -167,17 +271,14 @@ int StepLoop::verify(PlannedRun& p, std::span<const Drawn> drawn) {
   int right = 0;
   for (;; ++right) {
     const Drawn& d = drawn[right];
-    if (d.token < 0) {
-      ++now_.nonfinite;
-      fail(*c.owner, Failure::kNonFinite, "the model gave no finite logit");
-      break;
-    }
+    if (refuse_draw(*c.owner, p.first_draw + right, d)) break;
     c.take(d, max_context_);
     if (c.finish() || right == p.drafts || drafts[right] != d.token) break;
   }
   if (p.drafts > 0) {
     now_.draft_tokens += p.drafts, now_.accepted_tokens += right;
     now_.accept_length.add(right + 1);
+    speculation_.verified(c.acceptance, p.drafts, right);
   }
   return p.rows - p.drafts + right;
 }
@@ -197,6 +298,7 @@ void StepLoop::tell(ActiveRequest& r) {
   for (const auto& c : r.choices) {
     OutputPiece piece;
     if (c->take_piece(piece)) event.pieces.push_back(std::move(piece));
+    watch(*c);
     tokens += c->output_tokens(), reasoning += c->reasoning_tokens(), done &= c->finish().has_value();
   }
   const int fresh = tokens - r.usage.completion_tokens;
@@ -220,12 +322,39 @@ void StepLoop::tell(ActiveRequest& r) {
   }
   if (!event.pieces.empty()) r.sink(std::move(event));
   if (!done) return;
+  for (const auto& c : r.choices) now_.zero_accept_requests += c->acceptance.drafted > 0 && c->acceptance.accepted == 0;
   for (const auto& c : r.choices) ++(*c->finish() == FinishReason::kStop ? now_.finished_stop : now_.finished_length);
   now_.latency.add(seconds_between(r.submitted, now));
   if (tokens > static_cast<int>(r.choices.size()))
     now_.per_output_token.add(seconds_between(*r.first_token, now) * static_cast<double>(r.choices.size()) / tokens);
+  offer_to_audit(r);
   r.sink({.kind = RequestEvent::Kind::kDone, .pieces = {}, .prompt_logprobs = {}, .usage = r.usage});
   leave(r);
+}
+
+void StepLoop::watch(Choice& c) {
+  switch (c.monitor.look(c.output(), c.replacements())) {
+    case OutputMonitor::Finding::kNone:
+      return;
+    case OutputMonitor::Finding::kLoop:
+      ++now_.loops;
+      return;
+    case OutputMonitor::Finding::kGarbled:
+      ++now_.garbled;
+      return;
+  }
+}
+
+void StepLoop::offer_to_audit(const ActiveRequest& r) {
+  const Request& q = r.request;
+  const bool edited = q.presence_penalty != 0 || q.frequency_penalty != 0 || q.repetition_penalty != 1 ||
+                      !q.logit_bias.empty() || q.grammar || q.min_tokens > 0;
+  if (options_.audit_tokens_per_minute == 0 || edited || !q.media.empty()) return;
+  audit_.offer({.id = q.id,
+                .tokens = r.choices[0]->tokens(),
+                .prompt = r.usage.prompt_tokens,
+                .temperature = q.sampling.temperature},
+               Clock::now());
 }
 
 }  // namespace lathe

@@ -25,6 +25,7 @@ PlannedRun prefill(Choice& c, const SequenceMemory& memory, const StepLimits& li
   const bool all_logits = c.owner->request.prompt_logprobs >= 0 && !c.owner->forked;
   run.rows = std::min(room, rest);
   if (all_logits) run.rows = std::min(run.rows, limits.prompt_logit_rows);
+  if (c.pause > run.before) run.rows = std::min(run.rows, c.pause - run.before);
   run.draws = run.rows == rest;
   run.logits = all_logits ? run.rows : run.draws ? 1 : 0;
   return run;

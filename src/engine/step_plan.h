@@ -15,8 +15,11 @@ struct PlannedRun {
   int drafts = 0;      // of them
   bool draws = false;  // the last known token is among them: the next is drawn
   bool in_ring = false;
-  int logits = 0;       // rows at the end whose logits are wanted
-  int first_draw = -1;  // the loop's: its first drawn row
+  int logits = 0;  // rows at the end whose logits are wanted
+  // The loop's, in the pass:
+  int first_draw = -1;   // its first drawn row
+  int kept = 0;          // rows that count afterwards
+  SequenceId twin = -1;  // `strict`: the sequence as it was before drafts are verified
 };
 
 struct StepLimits {

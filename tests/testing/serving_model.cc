@@ -1,5 +1,6 @@
 #include "testing/serving_model.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include "model/glm5_next/synth.h"
@@ -64,10 +65,19 @@ ServingModel::ServingModel(uint64_t seed, const std::function<void(Json&)>& chan
   config["video_token_id"] = 264, config["video_start_token_id"] = 265, config["video_end_token_id"] = 266;
   if (change) change(config);
   write(folder_.path("config.json"), config);
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   LATHE_CHECK(glm5_next::synthesise(folder_.path("config.json"), path(), {.seed = seed}, pool).is_ok());
   write(path() + "/tokenizer.json", tokenizer_json());
   write(path() + "/generation_config.json", {{"eos_token_id", {kEnd}}});
+}
+
+void link_served(const std::string& folder, const std::string& model, const std::string& tokenizer) {
+  std::filesystem::create_directories(folder);
+  for (const std::string& source : {model, tokenizer})
+    for (const auto& entry : std::filesystem::directory_iterator(source)) {
+      const std::string to = folder + "/" + entry.path().filename().string();
+      if (!std::filesystem::exists(to)) std::filesystem::create_symlink(std::filesystem::absolute(entry.path()), to);
+    }
 }
 
 }  // namespace lathe::testing

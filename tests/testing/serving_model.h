@@ -21,4 +21,7 @@ class ServingModel {
   ScratchFolder folder_;
 };
 
+// Fills `folder` with links to a model's files and to a tokenizer, which the small models of the reference set lack.
+void link_served(const std::string& folder, const std::string& model, const std::string& tokenizer);
+
 }  // namespace lathe::testing
