@@ -1,9 +1,10 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "text/output_stream.h"
 
 namespace lathe {
 
@@ -12,15 +13,14 @@ struct ParsedCall {
   std::string name, arguments;
 };
 
-// A generated text, taken apart (model.md 14.1): what stands before </think> is reasoning (all of it, if that never
-// comes), the rest content and tool calls. A call that can't be read stays in the content as it is.
+// A generated text whose prompt ended with <think>, taken apart (model.md 14.1): OutputStream over the whole. A call
+// that can't be read stays in the content as it is.
 struct ParsedText {
   std::string reasoning, content;
   std::vector<ParsedCall> calls;
 };
 
-// tools: the request's list of tools as JSON, whose schemas tell which arguments are strings; may be "". An argument
-// that isn't declared as a string is read as JSON, and kept as text where it is none.
-ParsedText parse_output(std::string_view text, std::string_view tools_json = "");
+// tools: the request's list of tools as JSON, whose schemas tell which arguments are strings; may be "".
+ParsedText parse_output(std::string_view text, std::string_view tools_json = "", CallNames names = CallNames::kAny);
 
 }  // namespace lathe
