@@ -14,12 +14,16 @@
 // generation can ask which tokens may come next.
 namespace lathe {
 
-// What a request asks for. Exactly one of the sources.
+class TokenTrie;
+
+// What a request asks for. docs/structured_output.md says what each may hold.
 struct GrammarSource {
-  enum class Kind { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf };
+  enum class Kind { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf, kToolCalls };
   Kind kind = Kind::kJsonObject;
-  std::string text;                  // the schema as JSON, the pattern, or the grammar
-  std::vector<std::string> choices;  // of kChoice
+  std::string text;                  // the schema as JSON, the pattern, the grammar, or of kToolCalls the list of tools
+  std::vector<std::string> choices;  // of kChoice: the texts; of kToolCalls: the tools that may be called, all if empty
+  bool parallel = true;              // of kToolCalls: more than one call
+  friend auto operator<=>(const GrammarSource&, const GrammarSource&) = default;
 };
 
 struct GrammarLimits {
@@ -29,14 +33,18 @@ struct GrammarLimits {
   int64_t bytes = int64_t{256} << 20;
 };
 
-// Immutable; shared by all choices of all requests that asked for the same.
+// Immutable, but for the masks that it keeps; shared by all choices of all requests that asked for the same.
 class Grammar {
  public:
   virtual ~Grammar() = default;
   // Errors (invalid) list every keyword that isn't supported: none is ignored.
   static Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source, const Tokenizer& tokenizer,
                                                         const GrammarLimits& limits = {});
-  virtual int64_t bytes() const = 0;
+  // The same with the tokenizer's trie at hand, which takes a while to make (GrammarCache keeps one).
+  static Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source, const Tokenizer& tokenizer,
+                                                        std::shared_ptr<const TokenTrie> trie,
+                                                        const GrammarLimits& limits = {});
+  virtual int64_t bytes() const = 0;  // grows with use, up to a limit: masks are kept
 };
 
 // Where one output stands in a grammar. A value: copied for forks and for draft positions.
