@@ -14,10 +14,12 @@ if(LATHE_WEBP)
 endif()
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(TOMLPLUSPLUS REQUIRED tomlplusplus)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(Boost 1.81 REQUIRED)  # headers: Asio and Beast
 
 set(LATHE_DEPENDENCIES Threads::Threads fmt::fmt nlohmann_json::nlohmann_json JPEG::JPEG PNG::PNG ZLIB::ZLIB SQLite::SQLite3
-    PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH OpenSSL::Crypto)
+    PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH ${TOMLPLUSPLUS_LIBRARIES} OpenSSL::Crypto Boost::headers)
 if(LATHE_WEBP)
   list(APPEND LATHE_DEPENDENCIES PkgConfig::WEBP)
 endif()

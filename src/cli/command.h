@@ -70,6 +70,7 @@ inline constexpr const char* kLookInside = "Look inside, make and convert";
 inline constexpr const char* kMeasure = "Prove and measure";
 
 void add_chat(CLI::App& app, Chosen& chosen);
+void add_check_config(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
 void add_explain(CLI::App& app, Chosen& chosen);
 void add_generate(CLI::App& app, Chosen& chosen);
@@ -78,11 +79,16 @@ void add_logits(CLI::App& app, Chosen& chosen);
 void add_overlap(CLI::App& app, Chosen& chosen);
 void add_quantize(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
+void add_serve(CLI::App& app, Chosen& chosen);
 void add_synth(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_tokenize(CLI::App& app, Chosen& chosen);
 void add_trace(CLI::App& app, Chosen& chosen);
 void add_verify(CLI::App& app, Chosen& chosen);
 void add_version(CLI::App& app, Chosen& chosen);
+
+// Of this binary, for the server: see lathe/server.h.
+struct ServerIdentity;
+ServerIdentity server_identity();
 
 }  // namespace lathe

@@ -3,8 +3,14 @@
 
 #include "cli/command.h"
 #include "feedback/build_info.h"
+#include "lathe/server.h"
 
 namespace lathe {
+
+ServerIdentity server_identity() {
+  const BuildInfo& b = build_info();
+  return {b.version, b.commit, b.build_id};
+}
 
 void add_version(CLI::App& app, Chosen& chosen) {
   auto json = std::make_shared<bool>(false);
