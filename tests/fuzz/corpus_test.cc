@@ -10,7 +10,9 @@
 
 extern "C" {
 int fuzz_config(const uint8_t* data, size_t size);
+int fuzz_http(const uint8_t* data, size_t size);
 int fuzz_image(const uint8_t* data, size_t size);
+int fuzz_request(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
 int fuzz_template(const uint8_t* data, size_t size);
 int fuzz_tokenizer(const uint8_t* data, size_t size);
@@ -41,7 +43,9 @@ int run_corpus(const char* name, Target target) {
 }
 
 TEST(Corpus, Config) { EXPECT_GE(run_corpus("config", fuzz_config), 3); }
+TEST(Corpus, Http) { EXPECT_GE(run_corpus("http", fuzz_http), 3); }
 TEST(Corpus, Image) { EXPECT_GE(run_corpus("image", fuzz_image), 13); }
+TEST(Corpus, Request) { EXPECT_GE(run_corpus("request", fuzz_request), 4); }
 TEST(Corpus, Safetensors) { EXPECT_GE(run_corpus("safetensors", fuzz_safetensors), 1); }
 TEST(Corpus, Template) { EXPECT_GE(run_corpus("template", fuzz_template), 6); }
 TEST(Corpus, Tokenizer) { EXPECT_GE(run_corpus("tokenizer", fuzz_tokenizer), 4); }
