@@ -14,6 +14,8 @@
 // engine's own threads do the work.
 namespace lathe {
 
+class Recorder;  // see lathe/trace.h
+
 struct EngineOptions {
   std::string model;                  // folder of a checkpoint, with tokenizer.json
   std::string dtype;                  // "f32" or "bf16" activations and caches; "": as config.json says
@@ -21,6 +23,7 @@ struct EngineOptions {
   int threads = 0;                    // 0: all cores
   int max_context = 0;                // tokens of prompt and output; 0: the model's limit, at most 131072
   std::vector<std::string> variants;  // "OP=NAME"
+  std::shared_ptr<Recorder> probes;   // records where time goes; null: off
 };
 
 struct SamplingOptions {

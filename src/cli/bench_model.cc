@@ -17,10 +17,12 @@ struct Command {
   std::string format = "bf16";
   BenchReporting reporting;
   int lives = 3;
+  RecordingOptions recording;
   bool one_life = false;  // this process is a life: it measures once and reports to its parent
 };
 
-Status print_life(const ModelBenchOptions& options) {
+Status print_life(ModelBenchOptions options, const RecordingOptions& recording) {
+  LATHE_ASSIGN(options.probes, begin_recording(recording));
   LATHE_ASSIGN(const std::vector<NumberRow> rows, [&] {
     ProgressLine progress;
     return model_bench_life(options, [&](const std::string& what) { progress.show(0, 1, what); });
@@ -28,7 +30,12 @@ Status print_life(const ModelBenchOptions& options) {
   nlohmann::json all = nlohmann::json::array();
   for (const NumberRow& row : rows) all.push_back(to_json(row));
   fmt::print("{}\n", all.dump());
-  return Status::ok();
+  std::vector<std::pair<std::string, std::string>> settings = {
+      {"command", "bench model"}, {"model", options.config}, {"threads", std::to_string(options.threads)}};
+  for (const NumberRow& row : rows)
+    if (row.roof_us && row.op == "model")
+      settings.emplace_back("roof." + row.case_name, fmt::format("{}", *row.roof_us));
+  return write_recording(options.probes.get(), recording, settings);
 }
 
 std::vector<std::string> life_command(const Command& c) {
@@ -46,6 +53,9 @@ std::vector<std::string> life_command(const Command& c) {
                                    "--steps",
                                    std::to_string(c.bench.decode_steps)};
   for (const std::string& v : c.bench.variants) argv.insert(argv.end(), {"--variant", v});
+  if (!c.recording.file.empty())
+    argv.insert(argv.end(), {"--trace", c.recording.file, "--trace-level", c.recording.level});
+  for (const std::string& i : c.recording.inject) argv.insert(argv.end(), {"--inject", i});
   for (int context : c.bench.contexts) argv.insert(argv.end(), {"--context", std::to_string(context)});
   return argv;
 }
@@ -62,10 +72,11 @@ Result<std::vector<NumberRow>> start_life(const Command& command) {
 }
 
 Outcome run_bench_model(const Command& command) {
-  if (command.one_life) return print_life(command.bench);
+  if (command.one_life) return print_life(command.bench, command.recording);
   std::vector<std::vector<NumberRow>> lives;
-  for (int life = 0; life < command.lives; ++life) {
-    fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, command.lives);
+  const int lives_wanted = command.recording.file.empty() ? command.lives : 1;  // a trace is of one life
+  for (int life = 0; life < lives_wanted; ++life) {
+    fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, lives_wanted);
     LATHE_ASSIGN(lives.emplace_back(), start_life(command));
   }
   return report_rows(command.reporting, merge_lives(lives));
@@ -99,6 +110,7 @@ void add_bench_model(CLI::App& bench, Chosen& chosen) {
   sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
   add_threads_option(*sub, command->bench.threads);
   add_variant_option(*sub, command->bench.variants);
+  add_recording_options(*sub, command->recording);
   add_bench_reporting(*sub, command->reporting);
   sub->footer(
       "Examples:\n"

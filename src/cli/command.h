@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "lathe/trace.h"
 
 namespace CLI {
 class App;
@@ -62,6 +63,8 @@ struct RunOptions {
 void add_run_options(CLI::App& sub, RunOptions& options);
 void add_threads_option(CLI::App& sub, int& threads);  // alone, for what computes without a model
 void add_variant_option(CLI::App& sub, std::vector<std::string>& variants);
+// --trace FILE, --trace-level and --inject.
+void add_recording_options(CLI::App& sub, RecordingOptions& options);
 void add_json_option(CLI::App& sub, bool& json);
 
 // Groups of `lathe --help`.
@@ -75,6 +78,7 @@ void add_eval(CLI::App& app, Chosen& chosen);
 void add_explain(CLI::App& app, Chosen& chosen);
 void add_generate(CLI::App& app, Chosen& chosen);
 void add_inspect(CLI::App& app, Chosen& chosen);
+void add_lab(CLI::App& app, Chosen& chosen);
 void add_logits(CLI::App& app, Chosen& chosen);
 void add_overlap(CLI::App& app, Chosen& chosen);
 void add_quantize(CLI::App& app, Chosen& chosen);

@@ -18,6 +18,7 @@ struct Options {
   double at_least = 0;  // percent
   bool json = false;
   RunOptions run;
+  RecordingOptions recording;
 };
 
 std::string percent(double x) { return fmt::format("{:.1f} %", 100 * x); }
@@ -69,7 +70,11 @@ Outcome run(Options& o) {
   o.eval.device = o.run.device, o.eval.threads = o.run.threads, o.eval.variants = o.run.variants;
   ProgressLine progress;
   o.eval.progress = [&](int done, int all) { progress.show(done, all, "answers"); };
+  LATHE_ASSIGN(o.eval.probes, begin_recording(o.recording));
   LATHE_ASSIGN(const EvalRun result, evaluate(o.eval));
+  LATHE_RETURN_IF_ERROR(
+      write_recording(o.eval.probes.get(), o.recording,
+                      {{"command", "eval"}, {"model", o.eval.model}, {"threads", std::to_string(o.run.threads)}}));
   if (o.json)
     fmt::print("{}\n", eval_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   else
@@ -97,6 +102,7 @@ void add_eval(CLI::App& app, Chosen& chosen) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub->add_flag("--quick", o->eval.quick, "A small part of every task");
+  add_recording_options(*sub, o->recording);
   sub->add_flag("--hard", o->eval.hard, "Also items beyond what the model was trained for");
   sub->add_option("--drafts", o->eval.drafts, "Drafts of the MTP block; 0: plain decode")
       ->check(CLI::Range(0, 8))

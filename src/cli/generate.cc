@@ -8,6 +8,7 @@
 #include "cli/answer_printer.h"
 #include "cli/command.h"
 #include "lathe/engine.h"
+#include "lathe/trace.h"
 
 namespace lathe {
 
@@ -21,6 +22,7 @@ struct Options {
   std::vector<std::string> images;
   bool raw = false, json = false;
   RunOptions run;
+  RecordingOptions recording;
 };
 
 // One user message; pictures stand before the text.
@@ -48,6 +50,14 @@ void print_json(const Generation& g) {
                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+// What made this run what it is, for the trace.
+std::vector<std::pair<std::string, std::string>> settings_of(const Options& o) {
+  std::string variants;
+  for (const std::string& v : o.run.variants) variants += (variants.empty() ? "" : " ") + v;
+  return {{"command", "generate"},  {"model", o.engine.model}, {"threads", std::to_string(o.run.threads)},
+          {"device", o.run.device}, {"variants", variants},    {"dtype", o.engine.dtype}};
+}
+
 Outcome run(const CLI::App& sub, const Options& o) {
   EngineOptions engine_options = o.engine;
   engine_options.device = o.run.device, engine_options.threads = o.run.threads,
@@ -56,13 +66,14 @@ Outcome run(const CLI::App& sub, const Options& o) {
   if (sub.count("--temperature")) sampling.temperature = o.temperature;
   if (sub.count("--top-p")) sampling.top_p = o.top_p;
   if (o.prompt.empty()) return invalid("--prompt is empty");
+  LATHE_ASSIGN(engine_options.probes, begin_recording(o.recording));
   LATHE_ASSIGN(const std::unique_ptr<Engine> engine, Engine::load(engine_options));
   LATHE_ASSIGN(const auto prompt,
                o.raw ? engine->raw_prompt(o.prompt, o.images) : engine->chat_prompt(message_of(o), o.images));
   if (o.json) {
     LATHE_ASSIGN(const Generation g, engine->generate(*prompt, sampling));
     print_json(g);
-    return Status::ok();
+    return write_recording(engine_options.probes.get(), o.recording, settings_of(o));
   }
   Result<Generation> result = [&] {
     AnswerPrinter printer(isatty(STDOUT_FILENO), /*thinking=*/!o.raw);
@@ -72,7 +83,7 @@ Outcome run(const CLI::App& sub, const Options& o) {
   if (isatty(STDERR_FILENO) && g.decode_seconds > 0)
     fmt::print(stderr, "[{} prompt tokens in {:.2f} s, {} generated, {:.1f} tokens/s]\n", g.prompt_tokens,
                g.prefill_seconds, g.tokens.size(), static_cast<double>(g.tokens.size()) / g.decode_seconds);
-  return Status::ok();
+  return write_recording(engine_options.probes.get(), o.recording, settings_of(o));
 }
 
 }  // namespace
@@ -97,6 +108,7 @@ void add_generate(CLI::App& app, Chosen& chosen) {
   sub->add_flag("--raw", o->raw, "No chat template: continue the prompt as it is");
   sub->add_option("--dtype", o->engine.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   add_run_options(*sub, o->run);
+  add_recording_options(*sub, o->recording);
   add_json_option(*sub, o->json);
   sub->footer(
       "Examples:\n  lathe generate --model models/demo --prompt 'What is 12 + 30?'\n"

@@ -14,7 +14,7 @@ using namespace lathe;
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
     add_chat,   add_eval,    add_generate, add_inspect, add_logits,       add_quantize,
     add_render, add_synth,   add_tokenize, add_bench,   add_verify,       add_version,
-    add_trace,  add_overlap, add_explain,  add_serve,   add_check_config,
+    add_trace,  add_overlap, add_explain,  add_serve,   add_check_config, add_lab,
 };
 
 constexpr const char* kFooter =

@@ -44,6 +44,20 @@ void add_run_options(CLI::App& sub, RunOptions& options) {
   add_variant_option(sub, options.variants);
 }
 
+void add_recording_options(CLI::App& sub, RecordingOptions& options) {
+  sub.add_option("--trace", options.file,
+                 "Write where the time goes, as Chrome/Perfetto JSON; lathe trace show reads it")
+      ->type_name("FILE");
+  sub.add_option("--trace-level", options.level, "full, or counters: no clock is read")
+      ->check(CLI::IsMember({"off", "counters", "full"}))
+      ->capture_default_str();
+  sub.add_option("--inject", options.inject,
+                 "Add a delay, to see whether it matters: SPAN=US, hold:LOCK=US, wait:LOCK=US. Repeatable")
+      ->type_name("PLACE=US")
+      ->expected(1)
+      ->take_all();
+}
+
 void add_json_option(CLI::App& sub, bool& json) { sub.add_flag("--json", json, "Report as JSON on stdout"); }
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "feedback/child_process.h"
 #include "feedback/critical_path.h"
 #include "feedback/importer.h"
 #include "feedback/trace_summary.h"
@@ -33,6 +34,27 @@ Outcome show(const ShowOptions& o) {
   return Status::ok();
 }
 
+struct RecordOptions {
+  std::string output;
+  std::vector<std::string> command;
+};
+
+// A command of lathe, run with --trace.
+Outcome record(const RecordOptions& o) {
+  std::vector<std::string> command = {own_binary()};
+  const bool named =
+      o.command.front().ends_with("lathe");  // "-- lathe generate ..." and "-- generate ..." are the same
+  command.insert(command.end(), o.command.begin() + named, o.command.end());
+  command.insert(command.end(), {"--trace", o.output});
+  LATHE_ASSIGN(const ChildOutput child, run_child(command));
+  fmt::print("{}", child.stdout_text);
+  if (child.exit_code != 0) return static_cast<Exit>(child.exit_code);
+  LATHE_ASSIGN(const Trace trace, import_trace(o.output));
+  fmt::print(stderr, "lathe: {}: {} spans of {} threads and queues; see lathe trace show {}\n", o.output,
+             trace.spans.size(), trace.tracks.size(), o.output);
+  return Status::ok();
+}
+
 struct ImportOptions {
   std::string trace, output;
 };
@@ -54,8 +76,19 @@ void add_trace(CLI::App& app, Chosen& chosen) {
   trace->group(kMeasure);
   trace->require_subcommand(1);
 
+  auto r = std::make_shared<RecordOptions>();
+  CLI::App* sub = trace->add_subcommand("record", "Run a command of lathe and write where its time went");
+  sub->add_option("--output,-o", r->output, "Chrome/Perfetto JSON; compressed if it ends in .gz")
+      ->required()
+      ->type_name("FILE");
+  sub->add_option("command", r->command, "generate, eval or bench model, with its options, after --")->required();
+  sub->positionals_at_end();
+  sub->footer(
+      "Examples:\n  lathe trace record -o run.json -- generate --model models/demo --prompt 'What is 12 + 30?'");
+  sub->callback([&chosen, r] { chosen.body = [r] { return record(*r); }; });
+
   auto s = std::make_shared<ShowOptions>();
-  CLI::App* sub = trace->add_subcommand("show", "A screen about a trace: by operator, thread, device and lock");
+  sub = trace->add_subcommand("show", "A screen about a trace: by operator, thread, device and lock");
   sub->add_option("trace", s->trace, "Lathe's or Chrome/PyTorch JSON, Nsight SQLite, perf script; also gzipped")
       ->required()
       ->type_name("FILE");

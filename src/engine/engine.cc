@@ -104,6 +104,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options.dtype, s->config.text));
   for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  eo.probes = options.probes.get();
   eo.slots = 1;
   eo.pages = s->max_context / page_tokens_for(s->config.text.kpool) + 1;
   LATHE_ASSIGN(s->executor, Executor::create(s->config, s->checkpoint, *s->device, s->pool, nullptr, eo));
@@ -191,20 +192,31 @@ Result<Generation> Engine::generate(const Prompt& prompt, const SamplingOptions&
   g.prompt_tokens = static_cast<int>(prompt.tokens.size());
   LATHE_ASSIGN(g.cached_tokens, s.resume(prompt));
   const Clock::time_point start = Clock::now();
-  LATHE_ASSIGN(glm5_next::StepOutput out, s.prefill(prompt));
+  Recorder* const probes = s.options.probes.get();
+  Result<glm5_next::StepOutput> prefilled = [&] {
+    const ProbeSpan probe(probes, "prefill", nullptr, g.prompt_tokens - g.cached_tokens);
+    return s.prefill(prompt);
+  }();
+  LATHE_ASSIGN(glm5_next::StepOutput out, std::move(prefilled));
   g.prefill_seconds = seconds_since(start);
 
   const Clock::time_point decode_start = Clock::now();
+  const ProbeSpan decode_probe(probes, "decode");
   StreamDecoder decoder(s.tokenizer, /*skip_special=*/true);
   auto give = [&](const std::string& piece) {
+    const ProbeSpan probe(probes, "emit text");
     g.text += piece;
     return piece.empty() || !on_text || on_text(piece);
   };
   g.finish = Finish::kLength;
   for (int i = 0; i < sampling.max_tokens; ++i) {
     const int position = static_cast<int>(s.held.size());
-    LATHE_ASSIGN(const std::vector<int32_t> chosen, s.choice.choose(*s.executor, out.logits, {settings}, {position}));
-    const int32_t token = chosen[0];
+    Result<std::vector<int32_t>> chosen = [&] {
+      const ProbeSpan probe(probes, "choose token");
+      return s.choice.choose(*s.executor, out.logits, {settings}, {position});
+    }();
+    LATHE_ASSIGN(const std::vector<int32_t> tokens, std::move(chosen));
+    const int32_t token = tokens[0];
     if (s.ends(token)) {
       g.finish = Finish::kStop;
       break;

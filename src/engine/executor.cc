@@ -25,6 +25,19 @@ class CursorMover final : public StepObserver {
   const Batch& batch_;
   int length_;
 };
+
+int64_t rows_of(const std::vector<Run>& runs) {
+  int64_t rows = 0;
+  for (const Run& r : runs) rows += static_cast<int64_t>(r.tokens.size());
+  return rows;
+}
+
+// What a trace calls a pass: decode feeds one token a sequence, or drafts through the ring.
+const char* kind_of(const std::vector<Run>& runs) {
+  size_t decoding = 0;
+  for (const Run& r : runs) decoding += r.in_ring || r.tokens.size() == 1;
+  return decoding == runs.size() ? "decode step" : decoding == 0 ? "prefill step" : "mixed step";
+}
 }  // namespace
 
 Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& config, const Checkpoint& checkpoint,
@@ -32,6 +45,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
                                                    const ExecutorOptions& options) {
   std::unique_ptr<Executor> e(new Executor(device, pool, comm));
   e->options_ = options;
+  if (options.probes) e->op_probe_ = std::make_unique<OpProbe>(options.probes, options.observer);
   LATHE_ASSIGN(glm5_next::TextWeights weights,
                glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
   e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
@@ -50,7 +64,7 @@ OpContext Executor::op_context() {
           .scratch = &scratch_,
           .comm = comm_,
           .choices = &options_.choices,
-          .observer = options_.observer,
+          .observer = op_probe_ ? op_probe_.get() : options_.observer,
           .address = {step_, -1}};
 }
 
@@ -65,16 +79,22 @@ Status Executor::make_room(int64_t rows, int64_t logit_rows) {
 }
 
 Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepObserver* observer, Rows features) {
+  Recorder* const probes = options_.probes;
+  const ProbeSpan step_probe(probes, probes ? kind_of(runs) : "", nullptr, probes ? rows_of(runs) : 0, {step_ + 1, -1});
   std::vector<SequenceId> to_fold;
   for (const Run& r : runs) {
     if (!r.in_ring && !memory_->ring_is_empty(r.sequence)) to_fold.push_back(r.sequence);
+    const ProbeSpan probe(probes, "reserve pages");
     LATHE_RETURN_IF_ERROR(
         memory_->reserve(r.sequence, memory_->position(r.sequence) + static_cast<int>(r.tokens.size())));
   }
   LATHE_RETURN_IF_ERROR(fold(to_fold));
   hidden_.clear();
-  LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
-  LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
+  {
+    const ProbeSpan probe(probes, "form batch");
+    LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
+    LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
+  }
   ++step_;
   CursorMover mover(*batch_, memory_->shape().replay_length);
   if (options_.faults.cursor_per_layer) observer = &mover;
@@ -134,6 +154,11 @@ Status Executor::accept(SequenceId sequence, int rows_run, int count) {
     return internal("accept after another pass than sequence {}'s run of {}", sequence, rows_run);
   copy_row(memory_->last_hidden(sequence), count ? rows.slice(count - 1, 1) : memory_->hidden_before(sequence));
   return Status::ok();
+}
+
+Result<std::vector<LiveThread>> Executor::quiesce() {
+  LATHE_RETURN_IF_ERROR(device_.synchronize());
+  return thread_census();  // the pool returns from run() only when its workers have nothing left
 }
 
 Status Executor::fold(const std::vector<SequenceId>& sequences) {

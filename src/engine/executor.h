@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_census.h"
 #include "model/checkpoint.h"
 #include "model/glm5_next/text_tower.h"
+#include "ops/op_probe.h"
 
 namespace lathe {
 
@@ -28,6 +30,7 @@ struct ExecutorOptions {
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
   PlantedFaults faults;
+  Recorder* probes = nullptr;  // outlives the executor
 };
 
 // Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has
@@ -62,6 +65,9 @@ class Executor {
   Choices use(Choices choices) { return std::exchange(options_.choices, std::move(choices)); }
   const Choices& choices() const { return options_.choices; }
 
+  // Returns when nothing that was begun here is still running, with the threads of the process at that moment.
+  Result<std::vector<LiveThread>> quiesce();
+
   SequenceMemory& memory() { return *memory_; }
   const glm5_next::TextTower& tower() const { return *tower_; }
   OpContext op_context();
@@ -80,6 +86,7 @@ class Executor {
   ThreadPool& pool_;
   Communicator* comm_;
   ExecutorOptions options_;
+  std::unique_ptr<OpProbe> op_probe_;  // null: probes are off
   std::unique_ptr<glm5_next::TextTower> tower_;
   std::unique_ptr<SequenceMemory> memory_;
   Arena activations_, scratch_;

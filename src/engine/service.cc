@@ -106,6 +106,7 @@ Result<ExecutorOptions> LocalService::executor_options() const {
   for (const std::string& v : options_.engine.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
   if (options_.strict)
     for (const char* v : {"kda_prefill=sequential", "sparse_mla=absorbed"}) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  eo.probes = options_.engine.probes.get();
   const bool drafts = options_.drafts > 0 && config_.text.mtp_layers > 0;
   eo.replay_length = drafts && !options_.strict ? kReplayLength : 0;
   eo.max_draft = drafts ? options_.drafts : 0;

@@ -76,7 +76,8 @@ Result<std::unique_ptr<ModelBench>> ModelBench::create(const ModelBenchOptions& 
   LATHE_ASSIGN(b->config_, glm5_next::Config::parse(text, options.config));
   LATHE_ASSIGN(b->checkpoint_, glm5_next::synthesise_in_memory(*b->config_, options.format, 0, b->pool_));
 
-  ExecutorOptions executor{.dtype = b->config_->text.dtype, .slots = 1, .observer = &b->times_};
+  ExecutorOptions executor{
+      .dtype = b->config_->text.dtype, .slots = 1, .observer = &b->times_, .probes = options.probes.get()};
   for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(executor.choices.add(v));
   const int longest =
       std::max(*std::max_element(options.contexts.begin(), options.contexts.end()), options.prefill_tokens);

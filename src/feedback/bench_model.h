@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/probe.h"
 #include "feedback/number_row.h"
 #include "model/glm5_next/tensor_list.h"
 
@@ -21,6 +22,7 @@ struct ModelBenchOptions {
   int decode_steps = 24;  // a context
   int prefills = 3;
   std::vector<std::string> variants;  // "OP=NAME"
+  std::shared_ptr<Recorder> probes;   // null: off
 };
 
 // Told before each part: what.

@@ -235,6 +235,7 @@ class Examination {
       for (const auto& end : job.greedy.ends) own += (static_cast<int64_t>(end.size()) + kMaxAnswer + 16) / page + 3;
       pages = std::max(pages, own);
     }
+    eo.probes = o_.probes.get();
     eo.slots = std::max(o_.slots, widest);
     eo.pages = static_cast<int>(std::max<int64_t>(pages, int64_t{o_.slots} * 40));
     eo.replay_length = o_.drafts > 0 ? kReplayLength : 0;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/probe.h"
 #include "feedback/eval_report.h"
 
 namespace lathe {
@@ -21,6 +22,7 @@ struct EvalOptions {
   int slots = 32;                     // sequences at once
   int index_top_k = 0;                // attend to so many tokens instead of config.json's; 0: as it says
   int recent = 0;                     // replace the indexer's choice by the last so many tokens; 0: don't
+  std::shared_ptr<Recorder> probes;   // null: off
   std::function<void(int done, int all)> progress;
 };
 

@@ -27,9 +27,19 @@ std::string identity_json() {
   const BuildInfo& b = build_info();
   nlohmann::json ops = nlohmann::json::object();
   for (const AnyOp& op : all_ops()) ops[op.name] = op.variants;
-  return nlohmann::json{{"version", b.version},   {"commit", b.commit},        {"build_id", b.build_id},
-                        {"compiler", b.compiler}, {"flags", b.flags},          {"build_type", b.build_type},
-                        {"isa", isa_features()},  {"devices", {"cpu", "sim"}}, {"operators", ops}}
+  return nlohmann::json{{"version", b.version},
+                        {"commit", b.commit},
+                        {"build_id", b.build_id},
+                        {"compiler", b.compiler},
+                        {"flags", b.flags},
+                        {"build_type", b.build_type},
+                        {"isa", isa_features()},
+                        {"devices", {"cpu", "sim"}},
+                        {"operators", ops},
+                        {"probes",
+                         {{"levels", {"off", "counters", "full"}},
+                          {"default", "off"},
+                          {"injection", "off unless --inject; a trace says what was injected"}}}}
       .dump(2);
 }
 

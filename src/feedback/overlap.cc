@@ -76,7 +76,7 @@ int64_t turns(const IntervalSet& a, const IntervalSet& b) {
 bool never_together(const Lane& a, const Lane& b, const SetOverlap& o) {
   const int64_t smaller = std::min(o.a_ns, o.b_ns);
   return a.busy.intervals().size() >= kFewestIntervals && b.busy.intervals().size() >= kFewestIntervals &&
-         ratio(o.expected_ns, smaller) > 0.1 && ratio(o.both_ns, smaller) < 0.02 &&
+         ratio(o.expected_ns, smaller) > 0.1 && ratio(o.both_ns, smaller) < 0.04 && o.both_ns < o.expected_ns / 4 &&
          turns(a.busy, b.busy) >= static_cast<int64_t>(kFewestIntervals);
 }
 
