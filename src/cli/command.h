@@ -30,7 +30,17 @@ class App;
 namespace lathe {
 
 // The same codes for all of lathe; CI relies on them.
-enum class Exit { kAsAsked = 0, kUsage = 2, kIncorrect = 20, kInvalid = 30, kRefused = 31, kInternal = 70 };
+enum class Exit {
+  kAsAsked = 0,
+  kUsage = 2,
+  kRegressed = 10,
+  kMixed = 11,
+  kInconclusive = 12,
+  kIncorrect = 20,
+  kInvalid = 30,
+  kRefused = 31,
+  kInternal = 70,
+};
 
 class Outcome {
  public:
@@ -77,13 +87,18 @@ void add_check_config(CLI::App& app, Chosen& chosen);
 void add_eval(CLI::App& app, Chosen& chosen);
 void add_explain(CLI::App& app, Chosen& chosen);
 void add_generate(CLI::App& app, Chosen& chosen);
+void add_compare(CLI::App& app, Chosen& chosen);
 void add_inspect(CLI::App& app, Chosen& chosen);
 void add_lab(CLI::App& app, Chosen& chosen);
+void add_ledger(CLI::App& app, Chosen& chosen);
 void add_logits(CLI::App& app, Chosen& chosen);
 void add_overlap(CLI::App& app, Chosen& chosen);
+void add_op_server(CLI::App& app, Chosen& chosen);
+void add_model_server(CLI::App& app, Chosen& chosen);
 void add_quantize(CLI::App& app, Chosen& chosen);
 void add_render(CLI::App& app, Chosen& chosen);
 void add_serve(CLI::App& app, Chosen& chosen);
+void add_selftest(CLI::App& app, Chosen& chosen);
 void add_synth(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_tokenize(CLI::App& app, Chosen& chosen);

@@ -12,13 +12,14 @@ namespace {
 using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
-    add_chat,   add_eval,    add_generate, add_inspect, add_logits,       add_quantize,
-    add_render, add_synth,   add_tokenize, add_bench,   add_verify,       add_version,
-    add_trace,  add_overlap, add_explain,  add_serve,   add_check_config, add_lab,
+    add_chat,         add_eval,  add_generate, add_inspect, add_logits,   add_quantize,  add_render,       add_synth,
+    add_tokenize,     add_bench, add_verify,   add_version, add_trace,    add_overlap,   add_explain,      add_serve,
+    add_check_config, add_lab,   add_compare,  add_ledger,  add_selftest, add_op_server, add_model_server,
 };
 
 constexpr const char* kFooter =
-    "Exit codes: 0 as asked, 2 usage or bad input, 20 incorrect, 30 invalid measurement, 31 refused, 70 internal.\n"
+    "Exit codes: 0 as asked, 2 usage or bad input, 10 worse, 11 mixed, 12 can't tell, 20 incorrect, 30 invalid "
+    "measurement, 31 refused, 70 internal.\n"
     "lathe COMMAND --help tells more, with examples.";
 
 int code(Exit exit) { return static_cast<int>(exit); }

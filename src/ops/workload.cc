@@ -18,11 +18,19 @@ int64_t row_count(const std::vector<FieldView>& fields) {
   return 1;
 }
 
+constexpr uint64_t kStride = 0x9e3779b97f4a7c15ull;
+
 uint64_t CaseBuilder::next() {  // splitmix64
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
+  uint64_t z = (state_ += kStride);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
+}
+
+bool CaseBuilder::skips(int64_t draws) {
+  if (content_ == Content::kValues) return false;
+  state_ += static_cast<uint64_t>(draws) * kStride;
+  return true;
 }
 
 double CaseBuilder::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
@@ -49,6 +57,7 @@ Rows CaseBuilder::empty_rows(int64_t rows, int64_t width, DType dtype) {
 
 Rows CaseBuilder::rows(int64_t rows, int64_t width, DType dtype, double spread, double mean) {
   Rows r = empty_rows(rows, width, dtype);
+  if (skips(2 * rows * width)) return r;
   std::vector<float> values(rows * width);
   for (float& v : values) v = static_cast<float>(mean + spread * normal());
   if (dtype != DType::kI8) {
@@ -73,6 +82,7 @@ Weight CaseBuilder::weight(int64_t out, int64_t in, DType dtype, double spread) 
   Weight w{.data = take<char>(out * in * dtype_bytes(dtype)), .dtype = dtype, .out = out, .in = in, .stride = in};
   void* data = const_cast<void*>(w.data);
   if (dtype == DType::kF32 || dtype == DType::kBF16) {
+    if (skips(2 * out * in)) return w;
     std::vector<float> values(out * in);
     for (float& v : values) v = static_cast<float>(spread * normal());
     upload_floats(data, values, dtype);
@@ -84,6 +94,10 @@ Weight CaseBuilder::weight(int64_t out, int64_t in, DType dtype, double spread) 
   w.block_in = int8 ? static_cast<int>(in) : 128;
   w.scale_stride = (in + w.block_in - 1) / w.block_in;
   std::vector<float> scale((out + w.block_out - 1) / w.block_out * w.scale_stride);
+  if (skips(static_cast<int64_t>(scale.size()) + 2 * out * in)) {
+    w.scale = take<float>(static_cast<int64_t>(scale.size()));
+    return w;
+  }
   for (float& s : scale) s = static_cast<float>(spread / (int8 ? 50 : 100) * (0.75 + 0.5 * uniform()));
   std::vector<uint8_t> stored(out * in);
   for (uint8_t& v : stored)

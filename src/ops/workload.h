@@ -33,7 +33,12 @@ struct CaseInfo {
 // follows every piece; it and fresh outputs keep what was in memory before.
 class CaseBuilder {
  public:
-  CaseBuilder(Device& device, Arena& memory, uint64_t seed) : device_(device), memory_(memory), state_(seed * 2 + 1) {}
+  // kPlacesAlone: the same places and the same later draws, but values aren't made. For a process whose inputs another
+  // one has written; its device must ignore uploads.
+  enum class Content { kValues, kPlacesAlone };
+
+  CaseBuilder(Device& device, Arena& memory, uint64_t seed, Content content = Content::kValues)
+      : device_(device), memory_(memory), state_(seed * 2 + 1), content_(content) {}
 
   double uniform();  // [0, 1)
   double normal();
@@ -62,11 +67,13 @@ class CaseBuilder {
     return p;
   }
   uint64_t next();
+  bool skips(int64_t draws);  // true where values aren't made: the draws are passed over
   void upload_floats(void* to, const std::vector<float>& values, DType dtype);
 
   Device& device_;
   Arena& memory_;
   uint64_t state_;
+  Content content_;
 };
 
 // One field of a call's arguments: `rows` stretches of `width` elements, `stride` elements apart.

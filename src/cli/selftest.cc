@@ -1,0 +1,66 @@
+#include "feedback/selftest.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "feedback/child_process.h"
+
+namespace lathe {
+
+namespace {
+
+struct Options {
+  SelftestOptions test;
+  bool json = false;
+};
+
+Outcome run(Options& o) {
+  o.test.command = {own_binary(), "op-server"};
+  const Result<std::vector<SelftestResult>> results = [&] {
+    ProgressLine progress;
+    return selftest(o.test, [&](int done, int all, const std::string& name) { progress.show(done, all, name); });
+  }();
+  if (!results.is_ok()) return results.status();
+  const auto failed =
+      std::count_if(results->begin(), results->end(), [](const SelftestResult& r) { return !r.passed; });
+  if (o.json) {
+    nlohmann::json all = nlohmann::json::array();
+    for (const SelftestResult& r : *results)
+      all.push_back({{"name", r.name},
+                     {"kind", r.kind},
+                     {"what", r.what},
+                     {"verdict", verdict_name(r.verdict)},
+                     {"passed", r.passed},
+                     {"why", r.why}});
+    fmt::print("{}\n", nlohmann::json{{"results", all}, {"failed", failed}}.dump(2));
+  } else {
+    for (const SelftestResult& r : *results)
+      fmt::print("{} {:<12} {:<20} {}\n", r.passed ? "ok  " : "FAIL", r.kind, r.name, r.why.empty() ? r.what : r.why);
+    fmt::print("{} of {} as they must be{}\n", results->size() - failed, results->size(),
+               failed ? ": this harness may not judge" : "");
+  }
+  return failed ? Exit::kInvalid : Exit::kAsAsked;
+}
+
+}  // namespace
+
+void add_selftest(CLI::App& app, Chosen& chosen) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub =
+      app.add_subcommand("selftest", "May this harness judge? Planted cheats, slowdowns and honest candidates");
+  sub->group(kMeasure);
+  sub->add_option("names", o->test.only, "Planted candidates by name or glob")
+      ->type_name("GLOB")
+      ->capture_default_str();
+  add_json_option(*sub, o->json);
+  sub->footer(
+      "Exit codes: 0 all as they must be, 30 the harness may not judge.\nExamples:\n  lathe selftest\n  lathe selftest "
+      "'cached_*'");
+  sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
+}
+
+}  // namespace lathe
