@@ -12,19 +12,19 @@ int hex_digit(char c) {
 }
 }  // namespace
 
-void JsonScanner::push(std::string_view text) {
+void JsonFollower::push(std::string_view text) {
   for (const char c : text) {
     if (failed()) return;
     push(c);
   }
 }
 
-bool JsonScanner::complete() const {
+bool JsonFollower::complete() const {
   if (at_ == At::kDone) return true;
   return open_.empty() && (at_ == At::kZero || at_ == At::kDigits || at_ == At::kFraction || at_ == At::kExponent);
 }
 
-void JsonScanner::begin_value(char c) {
+void JsonFollower::begin_value(char c) {
   using T = JsonTypes;
   at_ = At::kFailed;
   if (c == '"') {
@@ -44,9 +44,9 @@ void JsonScanner::begin_value(char c) {
   }
 }
 
-void JsonScanner::end_value() { at_ = open_.empty() ? At::kDone : At::kAfter; }
+void JsonFollower::end_value() { at_ = open_.empty() ? At::kDone : At::kAfter; }
 
-void JsonScanner::push(char c) {
+void JsonFollower::push(char c) {
   // A number ends at what follows it.
   const bool ends = at_ == At::kZero || at_ == At::kDigits || at_ == At::kFraction || at_ == At::kExponent;
   const bool goes_on = (is_digit(c) && at_ != At::kZero) || (c == '.' && (at_ == At::kZero || at_ == At::kDigits)) ||

@@ -18,7 +18,7 @@ struct JsonTypes {
 
 // Follows one JSON value (RFC 8259, white space around it) byte by byte without building it, so that numbers of any
 // size pass unchanged. Stricter than the grammar in one thing: a \u escape must not be half of a surrogate pair.
-class JsonScanner {
+class JsonFollower {
  public:
   void push(std::string_view text);  // valid UTF-8
   bool failed() const { return at_ == At::kFailed; }

@@ -58,7 +58,7 @@ struct OutputStream::State {
   bool declared = false, started = false;  // calls that aren't declared are read likewise, and go out as text
   int calls_started = 0, calls_ended = 0, malformed = 0;
   JsonTypes types;  // of the argument
-  JsonScanner json;
+  JsonFollower json;
   size_t json_end = 0;  // the first place that looked like the end of a JSON value, or 0
 
   std::string blank;  // white space that is content only if more comes

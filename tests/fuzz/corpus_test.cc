@@ -10,8 +10,13 @@
 
 extern "C" {
 int fuzz_config(const uint8_t* data, size_t size);
+int fuzz_grammar_ebnf(const uint8_t* data, size_t size);
+int fuzz_grammar_regex(const uint8_t* data, size_t size);
+int fuzz_grammar_schema(const uint8_t* data, size_t size);
+int fuzz_grammar_tools(const uint8_t* data, size_t size);
 int fuzz_http(const uint8_t* data, size_t size);
 int fuzz_image(const uint8_t* data, size_t size);
+int fuzz_output_stream(const uint8_t* data, size_t size);
 int fuzz_request(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
 int fuzz_template(const uint8_t* data, size_t size);
@@ -43,8 +48,13 @@ int run_corpus(const char* name, Target target) {
 }
 
 TEST(Corpus, Config) { EXPECT_GE(run_corpus("config", fuzz_config), 3); }
+TEST(Corpus, GrammarEbnf) { EXPECT_GE(run_corpus("grammar_ebnf", fuzz_grammar_ebnf), 2); }
+TEST(Corpus, GrammarRegex) { EXPECT_GE(run_corpus("grammar_regex", fuzz_grammar_regex), 2); }
+TEST(Corpus, GrammarSchema) { EXPECT_GE(run_corpus("grammar_schema", fuzz_grammar_schema), 5); }
+TEST(Corpus, GrammarTools) { EXPECT_GE(run_corpus("grammar_tools", fuzz_grammar_tools), 1); }
 TEST(Corpus, Http) { EXPECT_GE(run_corpus("http", fuzz_http), 3); }
 TEST(Corpus, Image) { EXPECT_GE(run_corpus("image", fuzz_image), 13); }
+TEST(Corpus, OutputStream) { EXPECT_GE(run_corpus("output_stream", fuzz_output_stream), 2); }
 TEST(Corpus, Request) { EXPECT_GE(run_corpus("request", fuzz_request), 4); }
 TEST(Corpus, Safetensors) { EXPECT_GE(run_corpus("safetensors", fuzz_safetensors), 1); }
 TEST(Corpus, Template) { EXPECT_GE(run_corpus("template", fuzz_template), 6); }

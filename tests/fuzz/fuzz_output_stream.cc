@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (d.kind == Delta::Kind::kCallStart) LATHE_CHECK(d.text == "f");
     if (d.kind == Delta::Kind::kCallArguments) arguments[d.call] += d.text;
     if (d.kind != Delta::Kind::kCallEnd) continue;
-    lathe::JsonScanner scanner;
+    lathe::JsonFollower scanner;
     scanner.push(arguments[d.call]);
     LATHE_CHECK(scanner.complete() && scanner.type() == lathe::JsonTypes::kObject);
   }

@@ -222,7 +222,7 @@ TEST(OutputStream, AnySplitGivesTheSame) {
     ASSERT_EQ(joined(whole.deltas), joined(split.deltas)) << text;
     ASSERT_EQ(whole.malformed, split.malformed) << text;
     malformed += whole.malformed;
-    std::map<int, JsonScanner> open;
+    std::map<int, JsonFollower> open;
     for (const OutputDelta& d : split.deltas) {
       ASSERT_TRUE(is_utf8(d.text)) << text;
       if (d.kind == Kind::kCallArguments) open[d.call].push(d.text);
@@ -283,9 +283,9 @@ TEST(OutputStream, LongArgumentsTakeLinearTime) {
   EXPECT_EQ(stream.malformed_calls(), 0);
 }
 
-TEST(JsonScanner, AgreesWithTheLibrary) {
+TEST(JsonFollower, AgreesWithTheLibrary) {
   auto accepts = [](std::string_view text) {
-    JsonScanner scanner;
+    JsonFollower scanner;
     scanner.push(text);
     return scanner.complete();
   };

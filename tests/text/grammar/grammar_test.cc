@@ -325,7 +325,7 @@ TEST(Grammar, ToolCallsUnderTheMaskCanBeRead) {
     ASSERT_EQ(out.content, "") << text;
     ASSERT_FALSE(out.calls.empty()) << text;
     for (const ParsedCall& call : out.calls) {
-      JsonScanner scanner;
+      JsonFollower scanner;
       scanner.push(call.arguments);
       ASSERT_TRUE(scanner.complete() && scanner.type() == JsonTypes::kObject) << text;
       const Json arguments = Json::parse(call.arguments, nullptr, false);
