@@ -32,7 +32,8 @@ TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command : {"verify", "bench", "logits", "version"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
-  for (const char* command : {"verify", "bench ops", "bench machine", "bench model", "logits"}) {
+  for (const char* command :
+       {"verify", "bench ops", "bench machine", "bench model", "logits", "serve", "check-config"}) {
     const Outcome one = lathe(std::string(command) + " --help");
     EXPECT_EQ(one.exit_code, 0) << command;
     EXPECT_NE(one.out.find("Examples:"), std::string::npos) << command;
