@@ -19,6 +19,10 @@ Choice::Choice(const Request& request, int index, const Tokenizer& tokenizer, co
   for (int32_t token : request.prompt)
     if (token == control.think_begin || token == control.think_end) in_reasoning_ = token == control.think_begin;
   if (control.think_begin < 0) in_reasoning_ = false;
+  if (request.grammar) {
+    grammar_.emplace(request.grammar);
+    masked_ = !request.grammar_after_reasoning || !in_reasoning_;
+  }
 }
 
 bool Choice::is_end(int32_t token) const {
@@ -46,12 +50,16 @@ void Choice::take(const Drawn& drawn, int max_context) {
   edits_.count(token);
   follow_reasoning(token);
   const bool may_end = output_tokens() > request_->min_tokens;
+  bool grammar_ends = false;
+  if (masked_ && grammar_->advance(token)) grammar_ends = grammar_->must_end();
+  if (grammar_ && token == control_->think_end) masked_ = true;
   const auto& stops = request_->stop_tokens;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end() || ends_answer(token))
-    return end(FinishReason::kStop);
+  const bool stop = std::find(stops.begin(), stops.end(), token) != stops.end();
+  // Under a grammar an end also counts where it is to be ignored: nothing else ends the text.
+  if (!grammar_ends && (stop || ends_answer(token) || (masked_ && is_end(token)))) return end(FinishReason::kStop);
   OutputToken out{.token = token, .logprob = std::nullopt, .best = drawn.best};
   if (request_->logprobs >= 0) out.logprob = drawn.logprob;
-  if (text_.push(std::move(out), may_end)) return end(FinishReason::kStop);
+  if (text_.push(std::move(out), may_end && !grammar_ends) || grammar_ends) return end(FinishReason::kStop);
   if (output_tokens() >= request_->max_tokens || length() >= max_context) end(FinishReason::kLength);
 }
 
@@ -80,6 +88,19 @@ void Lookahead::fill(DrawRow& row) {
   } else {
     row.edits = edits.list();
   }
+  if (masked_ && !lost_) fill_mask(row);
+}
+
+void Lookahead::fill_mask(DrawRow& row) {
+  const GrammarState& state = grammar_ ? *grammar_ : *choice_.grammar_;
+  const std::span<const int32_t> ends = choice_.control_->ends;
+  std::vector<uint32_t>& mask = store_.masks.emplace_back(store_.mask_words);
+  const bool too_early = output_ < choice_.request_->min_tokens;
+  bool any = state.allowed(too_early ? std::span<const int32_t>() : ends, mask);
+  // Nothing but the end can follow: then it comes before min_tokens.
+  if (!any && too_early && state.allowed(ends, mask)) any = true, row.edits = {};
+  row.allowed = mask;
+  row.dead_end = !any;
 }
 
 void Lookahead::advance(int32_t token) {
@@ -88,6 +109,12 @@ void Lookahead::advance(int32_t token) {
     if (!edits_) edits_ = choice_.edits_;
     edits_->count(token);
   }
+  if (!choice_.grammar_) return;
+  if (masked_) {
+    if (!grammar_) grammar_ = choice_.grammar_;
+    lost_ |= !grammar_->advance(token);
+  }
+  masked_ |= token == choice_.control_->think_end;
 }
 
 }  // namespace lathe

@@ -68,6 +68,8 @@ class Choice {
   OutputText text_;
   LogitEdits edits_;
   std::vector<int32_t> forbidden_;  // until min_tokens
+  std::optional<GrammarState> grammar_;
+  bool masked_ = false;  // the grammar holds from the next token on
   bool finish_told_ = false, in_reasoning_ = false;
   int reasoning_tokens_ = 0;
 };
@@ -83,7 +85,8 @@ struct RowStore {
 // A choice as it would be after some of its drafts: what the next token may be drawn from.
 class Lookahead {
  public:
-  Lookahead(const Choice& choice, RowStore& store) : choice_(choice), store_(store), output_(choice.output_tokens()) {}
+  Lookahead(const Choice& choice, RowStore& store)
+      : choice_(choice), store_(store), output_(choice.output_tokens()), masked_(choice.masked_) {}
   // The next token's row: its settings, position, edits and mask.
   void fill(DrawRow& row);
   // As if this token had been drawn.
@@ -93,7 +96,10 @@ class Lookahead {
   const Choice& choice_;
   RowStore& store_;
   int output_;
-  std::optional<LogitEdits> edits_;  // once they differ from the choice's
+  void fill_mask(DrawRow& row);
+  std::optional<LogitEdits> edits_;      // once they differ from the choice's
+  std::optional<GrammarState> grammar_;  // likewise
+  bool masked_, lost_ = false;           // lost: a draft that can't come; what follows is never looked at
 };
 
 // A request in flight.

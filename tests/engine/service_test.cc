@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <regex>
 #include <thread>
 
 #include "lathe/logits.h"
@@ -266,6 +267,54 @@ TEST_F(ServiceTest, MinTokensHoldsEndsOffAndStopTokensEnd) {
   const Served later = client.run(r);
   EXPECT_GE(later.outputs[0].tokens.size(), 15u);
   for (size_t i = 0; i < 15; ++i) EXPECT_NE(later.outputs[0].tokens[i].token, free[6]);
+}
+
+TEST_F(ServiceTest, GrammarsHoldWithDraftsForksAndAfterReasoning) {
+  std::vector<std::string> plain;
+  for (const int drafts : {0, 3}) {
+    ServiceOptions o = options();
+    o.drafts = drafts;
+    start(o);
+    Client client(*service_);
+    GrammarSource source;
+    source.kind = GrammarSource::Kind::kRegex, source.text = "[ab]{6,12}(x|yy)";
+    const auto grammar = Grammar::compile(source, service_->tokenizer());
+    ASSERT_TRUE(grammar.is_ok()) << grammar.status().message();
+    for (int i = 0; i < 4; ++i) {
+      Request r = request("r" + std::to_string(i), 11 + 40 * i, 40);
+      r.grammar = *grammar, r.n = 1 + i % 2, r.ignore_eos = false;
+      if (i > 1) r.sampling = {.temperature = 1, .seed = static_cast<uint64_t>(i)};
+      if (i == 3) r.min_tokens = 9;
+      client.submit(std::move(r));
+    }
+    // Thinks aloud first; the grammar begins where that ends.
+    Request thinking = request("thinking", 20, 60);
+    thinking.prompt.push_back(ServingModel::kThink);
+    thinking.grammar = *grammar, thinking.grammar_after_reasoning = true, thinking.ignore_eos = false;
+    thinking.logit_bias = {{ServingModel::kThinkEnd, 4}}, thinking.sampling = {.temperature = 1, .seed = 4};
+    client.submit(std::move(thinking));
+
+    const std::regex whole("[ab]{6,12}(x|yy)");
+    std::vector<std::string> texts;
+    for (int i = 0; i < 4; ++i)
+      for (const Served::Output& out : client.wait("r" + std::to_string(i)).outputs) {
+        EXPECT_TRUE(std::regex_match(out.text, whole)) << out.text;
+        EXPECT_EQ(out.finish, FinishReason::kStop);
+        texts.push_back(out.text);
+      }
+    const Served s = client.wait("thinking");
+    const std::string text = s.outputs[0].text, mark = "</think>";
+    ASSERT_NE(text.find(mark), std::string::npos) << text;
+    EXPECT_TRUE(std::regex_match(text.substr(text.find(mark) + mark.size()), whole)) << text;
+    EXPECT_EQ(s.usage.reasoning_tokens + static_cast<int>(text.size() - text.find(mark) - mark.size()),
+              s.usage.completion_tokens);
+    texts.push_back(text);
+    if (drafts == 0)
+      plain = texts;
+    else
+      EXPECT_EQ(texts, plain);
+    expect_no_leaks();
+  }
 }
 
 TEST_F(ServiceTest, RefusalsAndDrainAreSaid) {
