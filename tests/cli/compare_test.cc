@@ -20,7 +20,7 @@ TEST(Compare, FindsTheOracleSlowAndSaysWhere) {
                     ledger = ::testing::TempDir() + "compare_test.ledger";
   for (const char* end : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(ledger + end);
   const ChildOutput child =
-      lathe("compare --op norm default reference --cases 'rows*' --seconds 5 --out " + file + " --ledger " + ledger);
+      lathe("compare --op norm default reference --cases 'rms_rows*' --seconds 5 --out " + file + " --ledger " + ledger);
   EXPECT_EQ(child.exit_code, 10) << child.stdout_text;
   EXPECT_NE(child.stdout_text.find("variant default -> reference"), std::string::npos) << child.stdout_text;
   EXPECT_NE(child.stdout_text.find("only this was exchanged"), std::string::npos) << child.stdout_text;

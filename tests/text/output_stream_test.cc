@@ -226,8 +226,12 @@ TEST(OutputStream, AnySplitGivesTheSame) {
     for (const OutputDelta& d : split.deltas) {
       ASSERT_TRUE(is_utf8(d.text)) << text;
       if (d.kind == Kind::kCallArguments) open[d.call].push(d.text);
-      if (d.call >= 0) ASSERT_FALSE(open[d.call].failed()) << text;
-      if (d.kind == Kind::kCallEnd) ASSERT_TRUE(open[d.call].complete() && ++calls) << text;
+      if (d.call >= 0) {
+        ASSERT_FALSE(open[d.call].failed()) << text;
+      }
+      if (d.kind == Kind::kCallEnd) {
+        ASSERT_TRUE(open[d.call].complete() && ++calls) << text;
+      }
     }
     if (!in_reasoning) continue;
     // Nothing is lost or invented: parse_output is the sum.

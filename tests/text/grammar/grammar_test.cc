@@ -330,9 +330,15 @@ TEST(Grammar, ToolCallsUnderTheMaskCanBeRead) {
       ASSERT_TRUE(scanner.complete() && scanner.type() == JsonTypes::kObject) << text;
       const Json arguments = Json::parse(call.arguments, nullptr, false);
       if (arguments.is_discarded()) continue;  // the library refuses 1e999
-      if (call.name == "get_weather") ASSERT_TRUE(arguments.contains("city") && arguments["city"].is_string()) << text;
-      if (arguments.contains("days")) ASSERT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 7) << text;
-      if (arguments.contains("where")) ASSERT_TRUE(arguments["where"]["lat"].is_number()) << text;
+      if (call.name == "get_weather") {
+        ASSERT_TRUE(arguments.contains("city") && arguments["city"].is_string()) << text;
+      }
+      if (arguments.contains("days")) {
+        ASSERT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 7) << text;
+      }
+      if (arguments.contains("where")) {
+        ASSERT_TRUE(arguments["where"]["lat"].is_number()) << text;
+      }
       ++calls;
     }
   }
