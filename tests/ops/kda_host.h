@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/cpu_features.h"
 #include "ops/host.h"
 #include "ops/kda_decode/kda_decode.h"
 #include "ops/kda_prefill/kda_prefill.h"
@@ -209,10 +210,16 @@ class KdaSequence {
   int rows_ = 0;  // of the last replay step
 };
 
+// Those that this machine can run.
 template <class Args>
 std::vector<std::string> variant_names(const Op<Args>& op) {
   std::vector<std::string> names;
-  for (const Variant<Args>& v : op.variants) names.push_back(v.name);
+  for (const Variant<Args>& v : op.variants) {
+    const std::string name = v.name;
+    if (name == "avx512" && !cpu_features().avx512) continue;
+    if (name == "avx2" && !cpu_features().avx2) continue;
+    names.push_back(name);
+  }
   return names;
 }
 

@@ -164,7 +164,8 @@ TEST(Sample, ADrawDependsOnSeedAndPositionAlone) {
     EXPECT_GT(std::set<int32_t>(first.begin(), first.end()).size(), 20u) << name;  // positions differ
     SampleArgs alone = d.args;
     alone.logits = d.args.logits.slice(9, 1);
-    alone.settings.data += 9, alone.position.data += 9;
+    alone.settings = {d.args.settings.data + 9, 1}, alone.position = {d.args.position.data + 9, 1};
+    alone.token = {d.args.token.data, 1};
     OpContext ctx = d.host.with("sample=" + name);
     ASSERT_TRUE(sample(ctx, alone).is_ok());
     EXPECT_EQ(d.args.token[0], first[9]) << name;
