@@ -180,6 +180,11 @@ Result<std::unique_ptr<OpSource>> op_source(const Options& o, const Question& q,
   OpArm arms[2];
   for (int i = 0; i < 2; ++i) {
     const CompareArm& from = i == 0 ? q.a : q.b;
+    const auto& known = op->variants;
+    if (from.binary == own_binary() && !from.variant.empty() &&
+        std::find(known.begin(), known.end(), from.variant) == known.end())
+      return invalid("'{}': {} has no variant '{}'; there are {}", from.text, o.op, from.variant,
+                     fmt::join(known, ", "));
     for (const auto& [key, value] : from.settings)
       if (key != "threads") return invalid("'{}': an operator has no setting '{}'; there is threads", from.text, key);
     arms[i] = {.command = {from.binary, "op-server"}, .build_id = from.build_id, .variant = from.variant};
