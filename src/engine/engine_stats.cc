@@ -85,8 +85,7 @@ ServiceStats EngineNumbers::named() const {
                   encode.named("encode_seconds"),
                   step.named("step_seconds"),
                   batch.named("step_rows"),
-                  accept_length.named("spec_accept_length"),
-                  outside_operators.named("step_outside_operators_seconds")};
+                  accept_length.named("spec_accept_length")};
   return s;
 }
 

@@ -39,7 +39,7 @@ struct EngineNumbers {
 
   Buckets queue_time{0.001, 2.5}, first_token{0.005, 2}, inter_token{0.0005, 2}, per_output_token{0.0005, 2};
   Buckets latency{0.02, 2.2}, prefill{0.002, 2.5}, encode{0.002, 2.5}, step{0.0002, 2}, batch{1, 1.6};
-  Buckets accept_length{1, 1.3}, outside_operators{0.00001, 2};
+  Buckets accept_length{1, 1.3};
 
   std::array<uint64_t, 7> refused{};  // by Refusal::Why
   double draft_acceptance = 0;        // of drafts, lately

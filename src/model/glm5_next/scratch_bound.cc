@@ -35,7 +35,7 @@ class Panels {
  private:
   // Values twice, sums, one piece of a panel, one row.
   static int64_t worker(int64_t widest) {
-    return 192 * 16 * kFloat * 2 + 192 * 256 + (16 << 10) + up(widest, 64) * kFloat + 1024;
+    return 192 * 16 * kFloat * 2 + 192 * 512 + (16 << 10) + up(widest, 64) * kFloat + 1024;
   }
   const ScratchRequest& r_;
 };
