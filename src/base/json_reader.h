@@ -33,6 +33,10 @@ class JsonReader {
   const nlohmann::json* object(const char* field);  // nullptr if absent
 
   void fail(const std::string& field, const std::string& message);
+  // A nested object's reader ended so: its error, with its own path, counts here.
+  void adopt(const JsonReader& nested) {
+    if (status_.is_ok()) status_ = nested.status_;
+  }
   std::string path_of(const std::string& field) const;
   const std::string& file() const { return file_; }
   const Status& status() const { return status_; }

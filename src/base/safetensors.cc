@@ -79,14 +79,24 @@ Result<TensorSpan> parse_entry(const std::string& path, const std::string& name,
   return span;
 }
 
-Status check_overlaps(const std::string& path, const std::map<std::string, TensorSpan, std::less<>>& tensors) {
+// The tensors lie side by side from the first data byte to the last: neither overlaps nor bytes that belong to none.
+Status check_layout(const std::string& path, const std::map<std::string, TensorSpan, std::less<>>& tensors,
+                    const uint8_t* data, int64_t data_bytes) {
   std::vector<std::pair<const uint8_t*, const std::string*>> starts;
   for (const auto& [name, span] : tensors)
     if (span.bytes) starts.push_back({static_cast<const uint8_t*>(span.data), &name});
   std::sort(starts.begin(), starts.end());
-  for (size_t i = 1; i < starts.size(); ++i)
-    if (starts[i - 1].first + tensors.find(*starts[i - 1].second)->second.bytes > starts[i].first)
-      return corrupt("{}: tensors '{}' and '{}' overlap", path, *starts[i - 1].second, *starts[i].second);
+  const uint8_t* end = data;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const auto [begin, name] = starts[i];
+    if (begin < end) return corrupt("{}: tensors '{}' and '{}' overlap", path, *starts[i - 1].second, *name);
+    if (begin > end)
+      return corrupt("{}: {} bytes before tensor '{}' belong to no tensor: damaged header?", path, begin - end, *name);
+    end = begin + tensors.find(*name)->second.bytes;
+  }
+  if (end < data + data_bytes)
+    return corrupt("{}: {} bytes after the last tensor belong to none: oversized, or a damaged header?", path,
+                   data + data_bytes - end);
   return Status::ok();
 }
 
@@ -121,7 +131,7 @@ Result<std::map<std::string, TensorSpan, std::less<>>> Safetensors::parse(const 
     LATHE_ASSIGN(TensorSpan span, parse_entry(path, name, entry, bytes + data_begin, count - data_begin));
     tensors.emplace(name, std::move(span));
   }
-  LATHE_RETURN_IF_ERROR(check_overlaps(path, tensors));
+  LATHE_RETURN_IF_ERROR(check_layout(path, tensors, bytes + data_begin, count - data_begin));
   return tensors;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "cli/command.h"
+#include "cli/whole_number.h"
 #include "engine/run_settings.h"
 #include "model/glm5_next/inventory.h"
 #include "model/glm5_next/memory_plan.h"
@@ -242,15 +243,15 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
       ->type_name("DIR|CONFIG.json")
       ->required();
   sub->add_option("--context", o->request.context, "Tokens of a sequence, prompt and output")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   sub->add_option("--batch", o->request.batch, "Sequences at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   sub->add_option("--rows", o->request.rows, "Rows of the widest pass (default: as the engine chooses)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   sub->add_option("--logit-rows", o->request.logit_rows, "Rows of logits at once (default: one a sequence)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   sub->add_option("--dtype", o->dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   sub->add_flag("--replay", o->replay, "With replay rings");
   sub->add_option("--cut", o->cut, "On in-process ranks: tp=N, ep=N or cp=N");

@@ -64,7 +64,7 @@ Outcome verify(const Options& o) {
 }
 
 Outcome add(const Options& o) {
-  if (o.what == "approval") return invalid("approvals are given by people, with `lathe gate approve`");
+  if (o.what == "approval") return invalid("approvals are given by people; no command adds one");
   LATHE_ASSIGN(const nlohmann::json body, read_json_file(o.body, kMostBodyBytes));
   LATHE_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(o.file, Ledger::Mode::kWrite));
   LATHE_ASSIGN(const std::string id, ledger->append(o.what, body, o.author));

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/whole_number.h"
 
 namespace lathe {
 
@@ -36,10 +37,10 @@ void add_logits(CLI::App& app, Chosen& chosen) {
       ->required();
   sub->add_option("--out", o->out, "safetensors file to write: logits.<i> [T, vocab] f32")->required();
   sub->add_option("--dtype", o->logits.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
-  sub->add_option("--chunk", o->logits.chunk, "Prefill in pieces of N tokens")->check(CLI::PositiveNumber);
+  sub->add_option("--chunk", o->logits.chunk, "Prefill in pieces of N tokens")->check(whole_number(1));
   sub->add_option("--decode-from", o->logits.decode_from,
                   "Feed tokens from position K on one by one through the caches")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   sub->add_flag("--replay", o->logits.replay, "Decode by replay ring");
   sub->add_option("--cut", o->logits.cut, "Run on in-process ranks: tp=N, ep=N or cp=N");
   sub->add_flag("--hidden", o->logits.hidden, "Also write hidden.<i>.<layer> [T, hc_mult, hidden]");

@@ -2,7 +2,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
 
 #include "cli/command.h"
 #include "feedback/build_info.h"
@@ -32,6 +35,12 @@ int complain(Exit exit, std::string_view message) {
 // A failed LATHE_CHECK has printed its expression; the exit code says whose fault it was.
 void leave_as_internal(int) { _exit(code(Exit::kInternal)); }
 
+// What a full disk or a closed pipe swallowed is not "as asked".
+int after_output(int code_so_far) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code_so_far;
+  return complain(Exit::kUsage, fmt::format("standard output: {}", std::strerror(errno)));
+}
+
 int run_chosen(const Chosen& chosen) {
   try {
     const Outcome outcome = chosen.body();
@@ -56,11 +65,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    return after_output(app.exit(help));
   } catch (const CLI::ParseError& e) {
     return complain(Exit::kUsage, fmt::format("{}\nlathe: try lathe --help", e.what()));
   }
-  if (identity) return fmt::print("{}\n", identity_json()), 0;
+  if (identity) return fmt::print("{}\n", identity_json()), after_output(0);
   if (!chosen.body) return complain(Exit::kUsage, "no command given\n" + app.help());
-  return run_chosen(chosen);
+  return after_output(run_chosen(chosen));
 }

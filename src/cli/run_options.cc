@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/command.h"
-#include "ops/op.h"
+#include "ops/registry.h"
 
 namespace lathe {
 
@@ -15,10 +15,7 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 }
 
-std::string malformed_choice(const std::string& text) {
-  Choices probe;
-  return probe.add(text).message();
-}
+std::string unknown_choice(const std::string& text) { return check_choice(text).message(); }
 
 }  // namespace
 
@@ -32,7 +29,7 @@ void add_variant_option(CLI::App& sub, std::vector<std::string>& variants) {
       ->type_name("OP=NAME")
       ->expected(1)
       ->take_all()
-      ->check(CLI::Validator(malformed_choice, "", "choice"));
+      ->check(CLI::Validator(unknown_choice, "", "choice"));
 }
 
 void add_run_options(CLI::App& sub, RunOptions& options) {

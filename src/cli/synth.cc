@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "cli/whole_number.h"
 #include "model/checkpoint.h"
 
 namespace lathe {
@@ -62,11 +63,13 @@ void add_synth(CLI::App& app, Chosen& chosen) {
       ->type_name("CONFIG.json")
       ->required();
   sub->add_option("out", o->out, "Folder to write: new, or empty")->type_name("OUT")->required();
-  sub->add_option("--seed", o->seed, "What the values are drawn from")->capture_default_str();
+  sub->add_option("--seed", o->seed, "What the values are drawn from")
+      ->check(whole_number(0, UINT64_MAX))
+      ->capture_default_str();
   sub->add_option("--shard-bytes", o->shard_bytes,
                   "Largest data size of one file, such as 500MB or 5GiB (default: 5GiB)")
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, INT64_MAX));
   add_threads_option(*sub, o->threads);
   add_json_option(*sub, o->json);
   sub->footer(

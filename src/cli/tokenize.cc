@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "cli/command.h"
+#include "cli/whole_number.h"
 #include "text/tokenizer.h"
 
 namespace lathe {
@@ -96,6 +97,7 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
   sub->add_flag("--count", o->count, "Print bytes, tokens and the CPU time that encoding took, instead of ids");
   sub->add_option("--ids", o->ids, "Decode these ids instead, as 1,2,3 or 1 2 3")
       ->delimiter(',')
+      ->check(whole_number(0))
       ->excludes(text)
       ->excludes(file);
   sub->add_flag("--skip-special", o->skip_special, "With --ids: leave out special tokens");

@@ -9,13 +9,14 @@
 #include "engine/intake.h"
 #include "engine/run_settings.h"
 #include "engine/step_loop.h"
+#include "ops/kda_replay/kda_replay.h"
+#include "ops/registry.h"
 
 namespace lathe {
 
 namespace {
 
 constexpr int kDefaultContext = 131072;
-constexpr int kReplayLength = 16;
 
 // Everything that a running service owns, in the order in which it depends on one another.
 class LocalService final : public Service {
@@ -103,12 +104,15 @@ Status LocalService::settle_context() {
 Result<ExecutorOptions> LocalService::executor_options() const {
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options_.engine.dtype, config_.text));
-  for (const std::string& v : options_.engine.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  for (const std::string& v : options_.engine.variants) {
+    LATHE_RETURN_IF_ERROR(check_choice(v));
+    LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  }
   if (options_.strict)
     for (const char* v : {"kda_prefill=sequential", "sparse_mla=absorbed"}) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
   eo.probes = options_.engine.probes.get();
   const bool drafts = options_.drafts > 0 && config_.text.mtp_layers > 0;
-  eo.replay_length = drafts && !options_.strict ? kReplayLength : 0;
+  eo.replay_length = drafts && !options_.strict ? ring_length(config_.text.gate_bound) : 0;
   eo.max_draft = drafts ? options_.drafts : 0;
   eo.observer = options_.op_observer;
   eo.faults = options_.faults;
@@ -149,6 +153,8 @@ Status LocalService::load() {
   constexpr int kMostDrafts = 7;  // twice so many rows and one more must fit into the replay ring
   if (options_.drafts < 0 || options_.drafts > kMostDrafts)
     return invalid("drafts {}: must be 0 to {}", options_.drafts, kMostDrafts);
+  // A gate that may forget faster leaves the ring fewer records: fewer drafts, at last none.
+  if (!options_.strict) options_.drafts = std::min(options_.drafts, (ring_length(config_.text.gate_bound) - 1) / 2);
   if (options_.step_tokens < options_.max_running)
     return invalid("step_tokens {}: must be at least max_running, {}", options_.step_tokens, options_.max_running);
   LATHE_RETURN_IF_ERROR(settle_context());

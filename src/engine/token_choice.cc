@@ -35,7 +35,7 @@ Result<std::vector<int32_t>> TokenChoice::choose(Executor& executor, const Rows&
                                     .vocab = vocab_}));
   LATHE_RETURN_IF_ERROR(device.to_host(tokens.data(), tokens_.as(), ints));
   for (int64_t i = 0; i < rows; ++i)
-    if (tokens[i] < 0) return internal("the model gave no finite logit at position {}", positions[i]);
+    if (tokens[i] < 0) return corrupt("the model gave no finite logit at position {}: damaged weights?", positions[i]);
   return tokens;
 }
 

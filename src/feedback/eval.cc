@@ -10,6 +10,7 @@
 #include "feedback/build_info.h"
 #include "feedback/eval_suite.h"
 #include "image/clip.h"
+#include "ops/kda_replay/kda_replay.h"
 #include "text/chat_template.h"
 #include "text/output_parser.h"
 
@@ -20,7 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxAnswer = 400;  // tokens; the longest wanted answer has about 300
-constexpr int kReplayLength = 16;
 
 Result<std::vector<uint8_t>> from_base64(const std::string& text) {
   std::vector<uint8_t> out;
@@ -238,7 +238,7 @@ class Examination {
     eo.probes = o_.probes.get();
     eo.slots = std::max(o_.slots, widest);
     eo.pages = static_cast<int>(std::max<int64_t>(pages, int64_t{o_.slots} * 40));
-    eo.replay_length = o_.drafts > 0 ? kReplayLength : 0;
+    eo.replay_length = o_.drafts > 0 ? ring_length(config_.text.gate_bound) : 0;
     eo.max_draft = o_.drafts;
     LATHE_ASSIGN(executor_, Executor::create(config_, checkpoint_, *device_, pool_, nullptr, eo));
     return Status::ok();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/mapped_file.h"
 #include "image/formats.h"
 #include "image/orientation.h"
 
@@ -50,17 +51,8 @@ Result<Picture> decode_picture(std::span<const uint8_t> bytes, std::string_view 
 }
 
 Result<Picture> read_picture(const std::string& path, const PictureLimits& limits) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) return not_found("{}: can't be opened", path);
-  std::vector<uint8_t> bytes;
-  // One byte past the limit is enough to know that there are too many; a file may be a pipe, so its size isn't asked.
-  for (uint8_t block[65536]; static_cast<int64_t>(bytes.size()) <= limits.encoded_bytes;) {
-    const size_t got = std::fread(block, 1, sizeof block, file.get());
-    if (got == 0) break;
-    bytes.insert(bytes.end(), block, block + got);
-  }
-  if (std::ferror(file.get())) return corrupt("{}: reading failed", path);
-  return decode_picture(bytes, path, limits);
+  LATHE_ASSIGN(const MappedFile file, MappedFile::open(path));
+  return decode_picture({file.data(), static_cast<size_t>(file.bytes())}, path, limits);
 }
 
 }  // namespace lathe

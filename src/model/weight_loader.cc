@@ -115,14 +115,23 @@ Weight WeightLoader::matrix(const std::string& name, int64_t out, int64_t in, in
   return matrix_of_shape(name, {out, in}, out, in, unit);
 }
 
+Weight WeightLoader::matrix_as(const std::string& part, const std::string& name, int64_t out, int64_t in) {
+  const Weight w = whole(name, {out, in}, out, in);
+  return w.empty() ? w : upload(cut(place_ + part, w, 1));
+}
+
 Weight WeightLoader::matrix_of_shape(const std::string& name, const std::vector<int64_t>& shape, int64_t out,
                                      int64_t in, int64_t unit) {
+  const Weight w = whole(name, shape, out, in);
+  return w.empty() ? w : upload(cut(place_ + name, w, unit));
+}
+
+Weight WeightLoader::whole(const std::string& name, const std::vector<int64_t>& shape, int64_t out, int64_t in) {
   const TensorSpan* span = require(place_ + name, shape);
   if (!span) return {};
   Weight w = view(*span, out, in);
   attach_scales(place_ + name, w);
-  if (!status_.is_ok()) return {};
-  return upload(cut(place_ + name, w, unit));
+  return status_.is_ok() ? w : Weight{};
 }
 
 Weight WeightLoader::stacked(const std::string& name, int64_t n, int64_t rows, int64_t in, int64_t index, int64_t row,

@@ -26,6 +26,8 @@ class WeightLoader {
   // [out, in], any weight dtype, with scales where `weight_scale_inv` (blocks) or `weight_scale` (rows) stand beside
   // it. `unit`: rows or columns that a cut may not split apart, such as a head's.
   Weight matrix(const std::string& name, int64_t out, int64_t in, int64_t unit = 1);
+  // The matrix of one name in the part of another, such as embeddings that serve as LM head: cut as `part` would be.
+  Weight matrix_as(const std::string& part, const std::string& name, int64_t out, int64_t in);
   // The same for tensors with more dims that count as a matrix (convolution weights).
   Weight matrix_of_shape(const std::string& name, const std::vector<int64_t>& shape, int64_t out, int64_t in,
                          int64_t unit = 1);
@@ -52,6 +54,7 @@ class WeightLoader {
   const TensorSpan* require(const std::string& name, const std::vector<int64_t>& shape);
   Weight view(const TensorSpan& span, int64_t out, int64_t in);
   void attach_scales(const std::string& name, Weight& w);
+  Weight whole(const std::string& name, const std::vector<int64_t>& shape, int64_t out, int64_t in);
   Weight cut(const std::string& name, Weight w, int64_t unit);
   Weight upload(Weight w);
   const void* upload_bytes(const void* data, int64_t bytes);

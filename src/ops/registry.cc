@@ -1,5 +1,9 @@
 #include "ops/registry.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 namespace lathe {
 
 AnyOp add_workload();
@@ -31,6 +35,22 @@ std::span<const AnyOp> all_ops() {
       sample_workload(),      sparse_mla_workload(),   vision_attention_workload(),
   };
   return ops;
+}
+
+Status check_choice(std::string_view text) {
+  LATHE_RETURN_IF_ERROR(Choices().add(text));
+  const std::string_view op_name = text.substr(0, text.find('=')), variant = text.substr(op_name.size() + 1);
+  std::vector<std::string> ops, variants;
+  for (const AnyOp& op : all_ops()) {
+    ops.push_back(op.name);
+    if (op_name == "*" || op_name == op.name) variants.insert(variants.end(), op.variants.begin(), op.variants.end());
+  }
+  if (variants.empty()) return invalid("variant {}: no such operator; there are {}", text, fmt::join(ops, ", "));
+  std::sort(variants.begin(), variants.end());
+  variants.erase(std::unique(variants.begin(), variants.end()), variants.end());
+  if (std::find(variants.begin(), variants.end(), variant) == variants.end())
+    return invalid("variant {}: no such variant; there are {}", text, fmt::join(variants, ", "));
+  return Status::ok();
 }
 
 }  // namespace lathe

@@ -9,6 +9,7 @@
 #include "base/edit_distance.h"
 #include "base/mapped_file.h"
 #include "lathe/server.h"
+#include "ops/registry.h"
 
 // The keys, in one table: TOML, environment, flags, check-config and documents follow from it.
 namespace lathe {
@@ -59,7 +60,14 @@ Key text(const char* group, const char* name, std::string C::* member, const cha
           }};
 }
 
-Key texts(const char* group, const char* name, std::vector<std::string> C::* member, const char* meaning) {
+Key texts(const char* group, const char* name, std::vector<std::string> C::* member, const char* meaning,
+          Status (*check)(std::string_view) = nullptr) {
+  auto set = [=](C& c, std::vector<std::string> all) {
+    for (const std::string& text : all)
+      if (check) LATHE_RETURN_IF_ERROR(check(text));
+    c.*member = std::move(all);
+    return Status::ok();
+  };
   return {group,
           name,
           "list of strings",
@@ -67,13 +75,13 @@ Key texts(const char* group, const char* name, std::vector<std::string> C::* mem
           "",
           [=](const C& c) { return fmt::format("{}", fmt::join(c.*member, ",")); },
           [=](C& c, const std::string& v) {
-            (c.*member).clear();
+            std::vector<std::string> all;
             for (size_t at = 0; at <= v.size() && !v.empty();) {
               const size_t comma = std::min(v.find(',', at), v.size());
-              (c.*member).push_back(v.substr(at, comma - at));
+              all.push_back(v.substr(at, comma - at));
               at = comma + 1;
             }
-            return Status::ok();
+            return set(c, std::move(all));
           },
           [=](C& c, const toml::node& n) {
             std::vector<std::string> all;
@@ -84,8 +92,7 @@ Key texts(const char* group, const char* name, std::vector<std::string> C::* mem
               all.push_back(*v);
             }
             if (!list) return expected("a list of strings");
-            c.*member = all;
-            return Status::ok();
+            return set(c, std::move(all));
           }};
 }
 
@@ -166,7 +173,7 @@ std::vector<Key> make_keys() {
       integer(model, "threads", &C::threads, 0, 1024, "threads that compute; 0: all cores"),
       integer(model, "max_context", &C::max_context, 0, 1 << 20,
               "tokens of prompt and output; 0: the model's limit, at most 131072"),
-      texts(model, "variants", &C::variants, "variants of operators, OP=NAME"),
+      texts(model, "variants", &C::variants, "variants of operators, OP=NAME", check_choice),
       boolean(model, "strict", &C::strict, "a row's logits depend, bit for bit, on its prefix alone; slower"),
       integer(model, "max_running", &C::max_running, 1, 4096, "choices decoded at once"),
       integer(model, "step_tokens", &C::step_tokens, 16, 1 << 20, "token rows of a step"),

@@ -27,9 +27,7 @@ void wrong_type(const std::string& param, const char* want, const Json& v, Error
 }
 
 std::string range(double low, double high, bool above_low) {
-  return above_low             ? fmt::format("greater than {} and at most {}", low, high)
-         : high >= kMaxInteger ? fmt::format("at least {}", low)
-                               : fmt::format("within {}..{}", low, high);
+  return above_low ? fmt::format("greater than {} and at most {}", low, high) : fmt::format("within {}..{}", low, high);
 }
 
 bool is_whole(const Json& v) {
@@ -182,6 +180,8 @@ Field raw(const char* name, unsigned apis, Json Fields::* member, FieldType type
           [=](Fields& f, Json& v, const std::string& param, Errors& errors) {
             if (type == FieldType::kObject && !v.is_object()) return wrong_type(param, "an object", v, errors);
             if (type == FieldType::kArray && !v.is_array()) return wrong_type(param, "a list", v, errors);
+            if (type == FieldType::kIntegers && !v.is_array())
+              return wrong_type(param, "a list of token ids", v, errors);
             f.*member = std::move(v);
           }};
 }
@@ -252,7 +252,7 @@ std::vector<Field> make_table() {
               "whether the assistant's turn is opened at the end"),
       boolean("add_special_tokens", kCompletions | kTokenize, &F::add_special_tokens, "true",
               "whether the tokenizer puts its own tokens around a text"),
-      integers("tokens", kDetokenize, &F::tokens, 1 << 24, "ids to turn into text"),
+      raw("tokens", kDetokenize, &F::tokens, FieldType::kIntegers, "required", "ids to turn into text"),
 
       integer("max_tokens", kChat | kCompletions, &F::max_tokens, 1, kMaxInteger, "what is left of the context",
               "tokens of a choice at most; lowered to what fits (X-Max-Tokens-Effective)"),

@@ -33,7 +33,7 @@ struct Fields {
   std::optional<bool> parallel_tool_calls, add_generation_prompt, add_special_tokens;
   std::optional<std::string> reasoning_effort;
   Json reasoning, thinking, chat_template_kwargs;
-  std::vector<int64_t> tokens;  // of /detokenize
+  Json tokens;  // of /detokenize
 
   // -- how long
   std::optional<int64_t> max_tokens, max_completion_tokens, max_output_tokens, min_tokens;

@@ -64,10 +64,18 @@ bool Preparation::read(std::string_view text) {
     conversation_ = read_chat(fields_, rules, errors_);
   } else {
     is_chat_ = false;
-    if (api_ != kDetokenize) read_prompts(fields_.prompt);
+    if (api_ == kDetokenize)
+      read_ids(fields_.tokens);
+    else
+      read_prompts(fields_.prompt);
   }
   check_fields();
   return !errors_.any();
+}
+
+void Preparation::read_ids(const Json& tokens) {
+  if (tokens.is_null()) return errors_.bad("tokens", "tokens is missing", "missing");
+  prompts_.push_back(ids_of(tokens, "tokens", tools_.service.config().text.vocab, errors_));
 }
 
 // A string, ids, or a list of either.
@@ -190,7 +198,7 @@ bool Preparation::read_media() {
   if (!grammar.is_ok()) {
     tools_.metrics.count("grammar_failures_total", "why=\"refused\"");
     const bool calls = structure_->kind == GrammarSource::Kind::kToolCalls;
-    return errors_.bad(calls ? "tools" : "response_format", grammar.status().message(), "invalid_grammar"), false;
+    return errors_.bad(calls ? "tools" : structure_param(fields_), grammar.status().message(), "invalid_grammar"), false;
   }
   grammar_ = std::move(grammar).value();
   return true;

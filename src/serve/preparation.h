@@ -45,6 +45,7 @@ class Preparation {
   int64_t prompt_tokens() const;
 
  private:
+  void read_ids(const Json& tokens);
   void read_prompts(const Json& prompt);
   void check_fields();
   SampleSettings sampling() const;

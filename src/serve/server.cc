@@ -444,9 +444,7 @@ void Server::tell_prepared(const std::shared_ptr<Ask>& ask, Preparation& p) {
 }
 
 void Server::detokenize(const std::shared_ptr<Ask>& ask, const Preparation& p) {
-  std::vector<int32_t> ids;
-  for (int64_t id : p.fields().tokens) ids.push_back(static_cast<int32_t>(id));
-  const std::string text = service_->tokenizer().decode(ids, p.fields().skip_special_tokens.value_or(false));
+  const std::string text = service_->tokenizer().decode(p.prompts()[0], p.fields().skip_special_tokens.value_or(false));
   ask->exchange->reply(json_reply({{"prompt", text}}));
   finish(*ask, {});
 }

@@ -84,6 +84,14 @@ std::optional<GrammarSource> read_structure(const Fields& f, Errors& errors) {
   return std::move(asked[0]);
 }
 
+std::string structure_param(const Fields& f) {
+  if (!f.response_format.is_null()) return "response_format";
+  if (f.text.is_object() && f.text.contains("format")) return "text.format";
+  if (!f.structured_outputs.is_null()) return "structured_outputs";
+  if (!f.guided_json.is_null()) return "guided_json";
+  return f.guided_regex ? "guided_regex" : f.guided_grammar ? "guided_grammar" : "guided_choice";
+}
+
 std::optional<GrammarSource> forced_calls(const Conversation& c) {
   if (c.choice.kind != ToolChoice::Kind::kRequired && c.choice.kind != ToolChoice::Kind::kNamed) return std::nullopt;
   GrammarSource source{.kind = Kind::kToolCalls, .text = dump(c.tools), .choices = {}, .parallel = c.parallel_calls};

@@ -36,7 +36,7 @@ void read_kda(JsonReader& r, TextConfig& c) {
   c.conv_width = size(n, "short_conv_kernel_size", 4, 1, 64);
   const bool safe_gate = n.boolean("safe_gate", true);
   c.gate_bound = static_cast<float>(n.number("gate_lower_bound", safe_gate ? -5.0 : 0.0, -1000, 0));
-  if (!n.status().is_ok()) r.fail("linear_attn_config", n.status().message());
+  r.adopt(n);
 }
 
 void read_layers(JsonReader& r, TextConfig& c, int count) {
@@ -107,14 +107,20 @@ void read_index_sharing(JsonReader& r, TextConfig& c, const Json& text) {
   }
 }
 
+void only(JsonReader& r, const char* field, const std::string& value) {
+  if (r.has(field) && r.text(field, "") != value)
+    r.fail(field, fmt::format("is '{}'; only '{}' is supported", r.text(field, ""), value));
+}
+
 void refuse_unsupported(JsonReader& r) {
-  auto only = [&](const char* field, const std::string& value) {
-    if (r.has(field) && r.text(field, "") != value)
-      r.fail(field, fmt::format("is '{}'; only '{}' is supported", r.text(field, ""), value));
-  };
-  only("hidden_act", "silu");
-  only("scoring_func", "sigmoid");
-  only("topk_method", "noaux_tc");
+  only(r, "hidden_act", "silu");
+  only(r, "scoring_func", "sigmoid");
+  only(r, "topk_method", "noaux_tc");
+  if (!r.boolean("mla_use_nope", true)) r.fail("mla_use_nope", "must be true: the model has no positions");
+  if (r.integer("moe_layer_freq", 1, 0, kMaxLayers) != 1)
+    r.fail("moe_layer_freq", "must be 1; mlp_layer_types says which layers have experts");
+  for (const char* field : {"rope_scaling", "sliding_window"})
+    if (r.has(field)) r.fail(field, "must be null: the model has no positions and no windows");
   if (r.integer("qk_rope_head_dim", 0, 0, kMaxWidth) != 0)
     r.fail("qk_rope_head_dim", "must be 0: the model has no positions");
   if (!r.boolean("index_kpool_compress", true))
@@ -194,12 +200,14 @@ VisionConfig read_vision(JsonReader& r) {
   c.merge = size(r, "spatial_merge_size", 2, 1, 16);
   c.channels = size(r, "in_channels", 3, 3, 3);
   c.bias = r.boolean("attention_bias", true);
+  only(r, "hidden_act", "silu");
   c.rms_eps = static_cast<float>(r.number("rms_norm_eps", 1e-5, 0, 1));
   c.swiglu_limit = static_cast<float>(r.number("swiglu_limit", 10.0, 0, 1e30));
   if (const Json* rope = r.object("rope_parameters")) {
     JsonReader n(*rope, r.file(), r.path_of("rope_parameters"));
+    only(n, "rope_type", "axial");
     c.theta = static_cast<float>(n.number("rope_theta", 10000, 1, 1e12));
-    if (!n.status().is_ok()) r.fail("rope_parameters", n.status().message());
+    r.adopt(n);
   }
   if (c.hidden % c.heads || (c.hidden / c.heads) % 4)
     r.fail("num_heads", "must divide hidden_size into heads of a multiple of 4");
@@ -225,6 +233,7 @@ Result<Config> Config::parse(const std::string& source, const std::string& file)
   if (type != "glm5_next" && type != "glm5_next_text")
     return invalid("{}: model_type: '{}' is not supported; expected glm5_next or glm5_next_text", file, type);
   const Json* nested = top.object("text_config");
+  LATHE_RETURN_IF_ERROR(top.status());
   JsonReader text(nested ? *nested : json, file, nested ? "text_config" : "");
   c.text = read_text(text, nested ? *nested : json);
   LATHE_RETURN_IF_ERROR(text.status());

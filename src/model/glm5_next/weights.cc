@@ -16,10 +16,9 @@ class TextLoader {
     load_.enter("", "");
     w.embedding = load_.matrix("model.language_model.embed_tokens.weight", c_.vocab, c_.hidden);
     w.final_norm = load_.vector("model.language_model.norm.weight", c_.hidden);
-    w.lm_head =
-        load_.matrix(c_.tied_embeddings && !load_.has("lm_head.weight") ? "model.language_model.embed_tokens.weight"
-                                                                        : "lm_head.weight",
-                     c_.vocab, c_.hidden);
+    const bool tied = c_.tied_embeddings && !load_.has("lm_head.weight");
+    w.lm_head = load_.matrix_as("lm_head.weight", tied ? "model.language_model.embed_tokens.weight" : "lm_head.weight",
+                                c_.vocab, c_.hidden);
     for (size_t i = 0; i < c_.layers.size() && load_.status().is_ok(); ++i)
       w.layers.push_back(layer(static_cast<int>(i)));
     // transformers drops the block when it saves, but keeps the field that announces it.

@@ -22,6 +22,14 @@
 // and ring; 5e-3 with bf16. Rows of different sequences are independent.
 namespace lathe {
 
+// The most records that a gate bounded by `bound` (0: unbounded, folds early) leaves within fp32, up to 16, where the
+// bytes of state and ring are fewest.
+constexpr int ring_length(float bound) {
+  int length = 16;
+  while (length > 1 && (length - 1) * -bound >= 80) --length;
+  return length;
+}
+
 // Where this step's records begin: `cursor` as it stands, or 0 after a fold.
 constexpr int replay_base(int cursor, int rows, int length) { return cursor + rows > length ? 0 : cursor; }
 
@@ -35,7 +43,7 @@ struct KdaReplayArgs {
   Pool ring_key;                // [slots, heads·length·K], pre-decayed; f32 or bf16
   Pool ring_d;                  // [slots, heads·length·V], f32 or bf16
   Pool ring_gate;               // [slots, heads·length·K], running log gates, f32
-  int length = 16;              // records a slot; (length - 1)·|bound| must stay below 80
+  int length = 16;              // records a slot, at most ring_length(bound) with a bound
   bool flush = false;
   Rows y;  // [rows, heads·V]
 
