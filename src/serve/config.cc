@@ -117,7 +117,7 @@ Key boolean(const char* group, const char* name, bool C::* member, const char* m
 }
 
 Key integer(const char* group, const char* name, int64_t C::* member, int64_t low, int64_t high, const char* meaning) {
-  const std::string range = high == kMost ? fmt::format("{}..", low) : fmt::format("{}..{}", low, high);
+  const std::string range = fmt::format("{}..{}", low, high == kMost ? "2^50" : std::to_string(high));
   auto set = [=](C& c, int64_t v) -> Status {
     if (v < low || v > high) return expected(fmt::format("an integer in {}, not {}", range, v));
     c.*member = v;

@@ -296,10 +296,10 @@ std::vector<Field> make_table() {
       raw("structured_outputs", kChat | kCompletions, &F::structured_outputs, kObject, "none",
           "one of json, regex, choice, grammar"),
       raw("guided_json", kChat | kCompletions, &F::guided_json, kAny, "none", "a schema; older name"),
-      text("guided_regex", kChat | kCompletions, &F::guided_regex, 1, 1 << 20, "none", "a pattern; older name"),
+      text("guided_regex", kChat | kCompletions, &F::guided_regex, 1, 1 << 10, "none", "a pattern; older name"),
       texts("guided_choice", kChat | kCompletions, &F::guided_choice, 10'000, 1, 1 << 16,
             "texts of which the output is one; older name"),
-      text("guided_grammar", kChat | kCompletions, &F::guided_grammar, 1, 1 << 20, "none",
+      text("guided_grammar", kChat | kCompletions, &F::guided_grammar, 1, 64 << 10, "none",
            "a grammar in EBNF; older name"),
 
       boolean("stream", kGenerate, &F::stream, "false", "server-sent events"),

@@ -2,10 +2,15 @@
 // sums within 1e-5 on logits in f32.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "lathe/logits.h"
+#include "model/glm5_next/synth.h"
 #include "testing/golden.h"
+#include "testing/scratch_folder.h"
+#include "testing/small_config.h"
 
 namespace lathe {
 namespace {
@@ -100,6 +105,28 @@ TEST_P(Paths, StrictVariantsGiveEqualBitsForEveryCutOfAPrompt) {
         EXPECT_EQ(result.value()[i].logits, expected.value()[i].logits)
             << dtype << " chunk " << chunk << " decode from " << decode_from << " list " << i;
     }
+  }
+}
+
+// Embeddings that serve as LM head are cut as the head would be, and only there.
+TEST(TiedEmbeddings, EqualUncutUnderEveryCut) {
+  nlohmann::json config = testing::small_config();
+  config["tie_word_embeddings"] = true;
+  if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = true;
+  const testing::ScratchFolder folder;
+  std::ofstream(folder.path("tied.json")) << config.dump();
+  ThreadPool pool(1);
+  ASSERT_TRUE(glm5_next::synthesise(folder.path("tied.json"), folder.path("tied"), {.seed = 3}, pool).is_ok());
+  const auto lists = token_lists(glm5_next::Config::read(folder.path("tied")).value().text.vocab);
+  LogitsOptions options{.model = folder.path("tied"), .dtype = "f32"};
+  const auto expected = compute_logits(options, lists);
+  ASSERT_TRUE(expected.is_ok()) << expected.status().message();
+  for (const char* cut : {"tp=2", "ep=2", "cp=2"}) {
+    options.cut = cut;
+    const auto result = compute_logits(options, lists);
+    ASSERT_TRUE(result.is_ok()) << cut << ": " << result.status().message();
+    for (size_t i = 0; i < lists.size(); ++i)
+      EXPECT_LE(rms_ratio(result.value()[i].logits, expected.value()[i].logits), kOtherOrder) << cut << " list " << i;
   }
 }
 

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
+#include "engine/engine_stats.h"
 #include "lathe/server.h"
 #include "serve/images.h"
 #include "serve/json.h"
+#include "serve/metrics.h"
 #include "testing/golden.h"
 #include "testing/image_files.h"
 #include "testing/scratch_folder.h"
@@ -42,6 +45,12 @@ TEST(Config, UnknownKeysAreErrorsThatNameTheNearest) {
   EXPECT_NE(load("model = 'm'\n[listen]\nport = 1").status().message().find("'listen'"), std::string::npos);
   EXPECT_NE(load("model = 'm'", {"LATHE_PROT=1"}).status().message().find("LATHE_PROT"), std::string::npos);
   EXPECT_NE(load("model = 'm'", {}, {{"prot", "1"}}).status().message().find("'prot'"), std::string::npos);
+}
+
+TEST(Config, VariantsMustExist) {
+  EXPECT_TRUE(load("model = 'm'\nvariants = ['add=reference', '*=reference']").is_ok());
+  for (const char* wrong : {"add=nope", "nope=reference", "zz", "*=nope"})
+    EXPECT_FALSE(load(fmt::format("model = 'm'\nvariants = ['{}']", wrong)).is_ok()) << wrong;
 }
 
 // Every key takes its default and refuses another type and what lies outside its range.
@@ -102,6 +111,14 @@ TEST(Documents, OpenApiFileIsWhatTheServerTells) {
 // Regenerate the tables with: lathe serve --manual
 TEST(Documents, TheManualHoldsTheTables) {
   EXPECT_NE(read("docs/serving.md").find(server_manual()), std::string::npos);
+}
+
+TEST(Documents, EveryNumberOfTheEngineIsInTheTableOfMetrics) {
+  std::set<std::string> told;
+  for (const MetricName& m : metric_names()) told.insert(m.name);
+  const ServiceStats stats = EngineNumbers().named();
+  for (const Metric& m : stats.metrics) EXPECT_TRUE(told.contains(m.name)) << m.name;
+  for (const Histogram& h : stats.histograms) EXPECT_TRUE(told.contains(h.name)) << h.name;
 }
 
 TEST(Base64, RoundTripsAndRefuses) {
