@@ -6,11 +6,8 @@ namespace lathe {
 
 namespace {
 
-constexpr int64_t kPanelBytes = 16 << 10;   // a piece of K: 64 quads of 16 outputs
-constexpr int64_t kSumBytes = kPanel * 32;  // of a row: at most 8 running sums an output
 constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
-constexpr int64_t kPassBytes = 32 << 20;
-constexpr int64_t kFewValues = 16 << 10;  // below, waking the pool costs more than the work
+constexpr int64_t kFewValues = 16 << 10;    // below, waking the pool costs more than the work
 
 }  // namespace
 
@@ -18,7 +15,7 @@ PanelWork::PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest
   const int threads = ctx.pool->threads();
   scratch_ = new (ctx.scratch->take(threads * static_cast<int64_t>(sizeof(PanelScratch)))) PanelScratch[threads];
   for (int i = 0; i < threads; ++i)
-    scratch_[i] = {.values = ctx.scratch->take<float>(2 * kMaxBlockRows * kPanel),
+    scratch_[i] = {.values = ctx.scratch->take<float>(kPanelValues),
                    .sums = ctx.scratch->take<char>(kMaxBlockRows * kSumBytes),
                    .panel = ctx.scratch->take<char>(kPanelBytes),
                    .row = ctx.scratch->take<float>((widest + 31) / 32 * 32)};
