@@ -101,14 +101,13 @@ TEST_P(PeakMemory, OfLogitsIsAsInspectPredicted) {
 
 TEST_P(PeakMemory, OfGenerateIsAsInspectPredicted) {
   std::string prompt;
-  for (int i = 0; i < 1500; ++i) prompt += fmt::format("{} ", i * 7919 % 1024);
+  for (int i = 0; i < 400; ++i) prompt += fmt::format("{} ", i * 7919 % 1024);
   expect_planned(peak_bytes({lathe_, "generate", "--model", model_, "--prompt", prompt, "--raw", "--max-tokens", "4",
                              "--threads", "2"}),
-                 plan(8000));
+                 plan(2200));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PeakMemory,
-                         ::testing::Values(Sized{60, false}, Sized{60, true}, Sized{200, false}, Sized{600, true}),
+INSTANTIATE_TEST_SUITE_P(Sizes, PeakMemory, ::testing::Values(Sized{60, false}, Sized{60, true}, Sized{200, false}),
                          [](const auto& test) {
                            return fmt::format("{}MB{}", test.param.megabytes, test.param.w8a8 ? "W8A8" : "");
                          });

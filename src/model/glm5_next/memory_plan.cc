@@ -10,7 +10,8 @@ namespace lathe::glm5_next {
 
 namespace {
 
-constexpr int64_t kPageBytes = 4096;  // of the machine: each small tensor has an allocation of its own
+constexpr int64_t kPageBytes = 4096;                  // of the machine: each small tensor has an allocation of its own
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;  // scratch is touched by these
 
 bool runs(const TensorInfo& t, const MemoryRequest& r) {
   return (t.part != TensorPart::kMtp || r.mtp) && (t.part != TensorPart::kVision || r.vision);
@@ -47,14 +48,14 @@ MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensor
     plan.pages += plan.page_count * plan.page_bytes;
     // Under a cut of the context a rank has its share of the rows, but gathers keys and latents of all.
     plan.activations += tower.activation_bytes(rows, logit_rows);
-    plan.scratch += scratch_bound(config.text, {.rows = rows,
-                                                .logit_rows = logit_rows,
-
-                                                .context = r.context,
-                                                .dtype = r.dtype,
-                                                .w8a8 = w8a8,
-                                                .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
-                                                .threads = r.cut.size > 1 ? 1 : r.threads});
+    const int64_t scratch = scratch_bound(config.text, {.rows = rows,
+                                                        .logit_rows = logit_rows,
+                                                        .context = r.context,
+                                                        .dtype = r.dtype,
+                                                        .w8a8 = w8a8,
+                                                        .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
+                                                        .threads = r.cut.size > 1 ? 1 : r.threads});
+    plan.scratch += (scratch + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   }
   return plan;
 }
@@ -70,7 +71,7 @@ PassLimits pass_limits(const Config& config, const std::vector<TensorInfo>& tens
   PassLimits limits{.rows = kMost};
   for (; limits.rows > kLeast; limits.rows /= 2) {
     const MemoryPlan plan = plan_rows(config, tensors, alone, limits.rows);
-    if (plan.activations + plan.scratch <= std::max(weights / 16, kAlways)) break;
+    if (plan.activations + plan.scratch <= std::max(weights / 20, kAlways)) break;
   }
   constexpr int64_t kCopies = 4;  // on the device, as read back, as floats, on the way to a file
   limits.logit_rows =
