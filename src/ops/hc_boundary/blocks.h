@@ -17,7 +17,8 @@
 namespace lathe {
 namespace {
 
-constexpr int kTileRows = 4, kTileOutputs = 6;  // 24 sums, 4 + 1 operands: registers of AVX-512
+// As many sums as leave registers for the operands: 24 of the 32 of AVX-512, 12 of 16.
+constexpr int kTileRows = Lanes::kCount == 16 ? 4 : 2, kTileOutputs = 6;
 
 class Boundary {
  public:
@@ -174,6 +175,7 @@ class Boundary {
         for (int r = 0; r < kRows; ++r) row[r] = Lanes::load(stream + r * a_.copies * x.step + i);
 #pragma GCC unroll 8
         for (int k = 0; k < kOutputs; ++k) {
+          if (kRows == 1 && i * sizeof(F) % 64 == 0) __builtin_prefetch(fn + (k + kOutputs) * fn_.stride + i);
           const V f = load(fn + k * fn_.stride + i);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) sum[r][k] = Lanes::fma(f, row[r], sum[r][k]);

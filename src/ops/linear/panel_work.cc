@@ -53,10 +53,13 @@ int64_t pass_rows(int64_t bytes_per_row) {
 void PanelWork::multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias,
                                 const Rows& y, int64_t first_row, bool round_bf16, int worker) const {
   const PanelScratch& s = scratch_[worker];
+  // Behind its last panel a worker will likely go on behind those of the others.
+  const int64_t onward = panels.end + (threads() - 1) * panels.size();
   for (int64_t panel = panels.begin; panel < panels.end; panel += 2) {  // two: a row of them is a line of bf16
     const int64_t out = panel * kPanel, count = std::min<int64_t>(2, panels.end - panel);
     for (int64_t i = 0; i < count; ++i) {
-      const void* next = panel + i + 1 < panels.end ? panel_at(w, panel + i + 1) : nullptr;
+      const int64_t then = panel + i + 1 < panels.end ? panel + i + 1 : onward;
+      const void* next = then < panels_of(w.out) ? panel_at(w, then) : nullptr;
       kernels.multiply({x, nullptr, rows.begin, rows.size(), w, out + i * kPanel, next}, i ? s.beside() : s.values, s);
     }
     const int outs = static_cast<int>(std::min<int64_t>(count * kPanel, w.out - out));
@@ -75,7 +78,7 @@ const PreparedRows& PreparedForms::as(Operand operand) {
 
 int64_t panel_runs(int64_t panels, int64_t blocks, int threads) {
   if (threads == 1) return 1;
-  const int64_t tasks = int64_t{threads} * (blocks > 1 ? 16 : 4);
+  const int64_t tasks = int64_t{threads} * (blocks > 1 ? 16 : 8);
   return std::clamp<int64_t>((tasks + blocks - 1) / std::max<int64_t>(blocks, 1), 1, std::max<int64_t>(panels, 1));
 }
 
