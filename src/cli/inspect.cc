@@ -56,9 +56,9 @@ Result<Model> open_model(const std::string& path) {
   return m;
 }
 
-// What this process has in memory now: about what any command has besides the model, but for the operators' code and
-// its threads' stacks.
-constexpr int64_t kComputing = int64_t{2} << 20;
+// What this process has in memory now: about what any command has besides the model, but for the operators' code,
+// its threads' stacks, a tokenizer, and the rest of the huge page in which short caches end.
+constexpr int64_t kComputing = int64_t{6} << 20;
 
 int64_t resident_bytes() {
   std::ifstream status("/proc/self/status");
