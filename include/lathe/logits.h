@@ -14,7 +14,7 @@ struct LogitsOptions {
   std::string model;  // folder of a checkpoint
   // -- the path
   std::string dtype;                // "f32" or "bf16" activations and caches; "": as config.json says
-  int chunk = 0;                    // prefill in pieces of so many tokens; 0: at once
+  int chunk = 0;                    // prefill in pieces of so many tokens; 0: as the memory plan has room
   int decode_from = -1;             // tokens from this position on are fed one by one; -1: none
   bool replay = false;              // those go through the replay ring
   std::string cut;                  // "tp=N", "ep=N" or "cp=N" in-process ranks; "": whole
@@ -41,7 +41,9 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
 // A list of token-id lists from a JSON file.
 Result<std::vector<std::vector<int32_t>>> read_token_lists(const std::string& path);
 
-// Writes logits.<i> [rows, vocab] and hidden.<i>.<layer> [rows, copies, width], f32, as safetensors.
-Status write_logits(const std::vector<SequenceLogits>& results, const std::string& path);
+// The same, written as it is computed, so that memory doesn't grow with what is asked for: a safetensors file of
+// logits.<i> [rows, vocab] and hidden.<i>.<layer> [rows, copies, width], f32.
+Status write_logits(const LogitsOptions& options, const std::vector<std::vector<int32_t>>& tokens,
+                    const std::string& path);
 
 }  // namespace lathe

@@ -165,10 +165,13 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
     header[e.name] = {{"dtype", file_name(e.dtype)},
                       {"shape", e.shape},
                       {"data_offsets", {writer.expected_bytes_, writer.expected_bytes_ + bytes}}};
+    writer.begin_.push_back(writer.expected_bytes_);
     writer.expected_bytes_ += bytes;
   }
+  writer.begin_.push_back(writer.expected_bytes_);
   std::string text = header.dump();
   text.resize((8 + text.size() + 63) / 64 * 64 - 8, ' ');  // data begins on a cache line
+  for (int64_t& begin : writer.begin_) begin += 8 + static_cast<int64_t>(text.size());
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (!file) return invalid("{}: cannot be written: {}", path, std::strerror(errno));
   writer.file_ = file;
@@ -181,6 +184,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, std
 SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(file_, other.file_);
+  std::swap(begin_, other.begin_);
   std::swap(expected_bytes_, other.expected_bytes_);
   std::swap(written_bytes_, other.written_bytes_);
   return *this;
@@ -196,6 +200,13 @@ Status SafetensorsWriter::append(const void* data, int64_t bytes) {
     return invalid("{}: write failed: {}", path_, std::strerror(errno));
   written_bytes_ += bytes;
   return Status::ok();
+}
+
+Status SafetensorsWriter::place(size_t entry, int64_t offset, const void* data, int64_t bytes) {
+  LATHE_CHECK(entry + 1 < begin_.size() && offset >= 0 && begin_[entry] + offset + bytes <= begin_[entry + 1]);
+  if (fseeko(static_cast<std::FILE*>(file_), begin_[entry] + offset, SEEK_SET) != 0)
+    return invalid("{}: write failed: {}", path_, std::strerror(errno));
+  return append(data, bytes);
 }
 
 Status SafetensorsWriter::finish() {

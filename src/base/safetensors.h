@@ -39,7 +39,8 @@ class Safetensors {
   std::map<std::string, TensorSpan, std::less<>> tensors_;
 };
 
-// Writes a safetensors file piece by piece: sizes first, then the data in the same order, straight to disk.
+// Writes a safetensors file piece by piece, straight to disk: sizes first, then the data, in the same order or by
+// place.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -54,6 +55,8 @@ class SafetensorsWriter {
 
   // The next bytes of the data section.
   Status append(const void* data, int64_t bytes);
+  // Bytes of one entry, from `offset` within it. Each byte is written once; append and place don't mix.
+  Status place(size_t entry, int64_t offset, const void* data, int64_t bytes);
   // All data there? Then flushed and closed.
   Status finish();
 
@@ -61,6 +64,7 @@ class SafetensorsWriter {
   SafetensorsWriter() = default;
   std::string path_;
   void* file_ = nullptr;
+  std::vector<int64_t> begin_;  // of each entry in the file, and the end
   int64_t expected_bytes_ = 0, written_bytes_ = 0;
 };
 

@@ -22,8 +22,7 @@ Outcome run(const Options& o) {
   options.threads = o.run.threads;
   options.variants = o.run.variants;
   LATHE_ASSIGN(const auto tokens, read_token_lists(o.tokens));
-  LATHE_ASSIGN(const auto results, compute_logits(options, tokens));
-  return write_logits(results, o.out);
+  return write_logits(options, tokens, o.out);
 }
 
 }  // namespace
@@ -37,7 +36,9 @@ void add_logits(CLI::App& app, Chosen& chosen) {
       ->required();
   sub->add_option("--out", o->out, "safetensors file to write: logits.<i> [T, vocab] f32")->required();
   sub->add_option("--dtype", o->logits.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
-  sub->add_option("--chunk", o->logits.chunk, "Prefill in pieces of N tokens")->check(whole_number(1));
+  sub->add_option("--chunk", o->logits.chunk,
+                  "Prefill in pieces of N tokens (default: as many as a tenth of the weights' bytes has room for)")
+      ->check(whole_number(1));
   sub->add_option("--decode-from", o->logits.decode_from,
                   "Feed tokens from position K on one by one through the caches")
       ->check(whole_number(0));

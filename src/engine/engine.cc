@@ -21,8 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDefaultContext = 131072;
-constexpr int kPrefillRows =
-    2048;  // rows a pass: enough to use every weight from cache, few enough to bound activations
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -168,7 +166,7 @@ Result<glm5_next::StepOutput> Engine::State::prefill(const Prompt& prompt) {
   Result<glm5_next::StepOutput> out = internal("nothing was left to prefill");
   const int total = static_cast<int>(prompt.tokens.size());
   for (int at = static_cast<int>(held.size()); at < total;) {
-    const int rows = std::min(kPrefillRows, total - at);
+    const int rows = std::min(static_cast<int>(executor->limits().rows), total - at);
     Run run{.sequence = sequence,
             .tokens = {prompt.tokens.begin() + at, prompt.tokens.begin() + at + rows},
             .features = {}};

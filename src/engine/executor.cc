@@ -1,6 +1,9 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "model/glm5_next/inventory.h"
 
 namespace lathe {
 
@@ -46,6 +49,8 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
   std::unique_ptr<Executor> e(new Executor(device, pool, comm));
   e->options_ = options;
   if (options.probes) e->op_probe_ = std::make_unique<OpProbe>(options.probes, options.observer);
+  e->limits_ = glm5_next::pass_limits(config, glm5_next::take_inventory(config, checkpoint).tensors, options.dtype,
+                                      options.partition);
   LATHE_ASSIGN(glm5_next::TextWeights weights,
                glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
   e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
@@ -131,6 +136,19 @@ Rows Executor::hidden_of_last_run(SequenceId sequence) const {
   for (const auto& [id, rows] : hidden_)
     if (id == sequence) return rows;
   return {};
+}
+
+Result<Rows> Executor::logits(const Rows& hidden, int64_t first, int64_t count) {
+  if (const int64_t bytes = tower_->activation_bytes(0, count); bytes > logits_.capacity_bytes()) {
+    logits_ = Arena();
+    LATHE_ASSIGN(logits_, Arena::create(device_, bytes));
+    std::vector<int32_t> numbers(count);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    LATHE_ASSIGN(row_numbers_, DeviceBuffer::allocate(device_, count * 4));
+    device_.to_device(row_numbers_.as(), numbers.data(), count * 4);
+  }
+  logits_.reset();
+  return tower_->logits(op_context(), hidden.slice(first, count), {row_numbers_.as<const int32_t>(), count}, logits_);
 }
 
 Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,

@@ -7,6 +7,7 @@
 
 #include "base/thread_census.h"
 #include "model/checkpoint.h"
+#include "model/glm5_next/memory_plan.h"
 #include "model/glm5_next/text_tower.h"
 #include "ops/op_probe.h"
 
@@ -46,6 +47,10 @@ class Executor {
   // The output is valid until the next call. Rows in a ring: advance by fewer through accept().
   Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr, Rows features = {});
 
+  // Logits of rows [first, first + count) of that output's hidden rows: for callers that want more rows than limits()
+  // has room for. Valid until the next call.
+  Result<Rows> logits(const Rows& hidden, int64_t first, int64_t count);
+
   // The MTP block over rows [position, position + tokens) of each run; see TextTower::mtp_forward.
   // `previous` is [rows of all runs in order, hidden]. `past`: where each run's rows begin.
   Result<glm5_next::StepOutput> run_mtp(const std::vector<Run>& runs, const std::vector<int>& past,
@@ -70,11 +75,13 @@ class Executor {
 
   SequenceMemory& memory() { return *memory_; }
   const glm5_next::TextTower& tower() const { return *tower_; }
+  const glm5_next::PassLimits& limits() const { return limits_; }
   OpContext op_context();
   Device& device() { return device_; }
   // The index in the last run() call's list of the i-th sequence in its output, and its logit rows.
   const Batch& last_batch() const { return *batch_; }
   int64_t activation_bytes() const { return activations_.capacity_bytes(); }
+  int64_t scratch_peak_bytes() const { return scratch_.peak_bytes(); }
 
  private:
   Executor(Device& device, ThreadPool& pool, Communicator* comm) : device_(device), pool_(pool), comm_(comm) {}
@@ -89,7 +96,9 @@ class Executor {
   std::unique_ptr<OpProbe> op_probe_;  // null: probes are off
   std::unique_ptr<glm5_next::TextTower> tower_;
   std::unique_ptr<SequenceMemory> memory_;
-  Arena activations_, scratch_;
+  glm5_next::PassLimits limits_;
+  Arena activations_, scratch_, logits_;
+  DeviceBuffer row_numbers_;  // 0, 1, 2, ...
   std::unique_ptr<Batch> batch_;
   std::vector<std::pair<SequenceId, Rows>> hidden_;  // of the last run()
   int64_t step_ = 0;

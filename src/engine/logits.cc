@@ -1,7 +1,9 @@
 #include "lathe/logits.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/json_reader.h"
 #include "engine/executor.h"
@@ -16,10 +18,112 @@ namespace {
 constexpr int64_t kMaxTokenFileBytes = int64_t{1} << 30;
 constexpr int kReplayLength = 16;
 
-// Copies the residual streams of one pass to the host, in the order of the batch.
-class StreamsKeeper final : public StepObserver {
+// What one pass brings of one list: `rows` tokens from `position` on.
+struct Piece {
+  int list;
+  int64_t position, rows;
+};
+
+// Takes rows as they are computed: a list's positions in order, the lists in any.
+class LogitsSink {
  public:
-  StreamsKeeper(Executor& executor, int layers) : executor_(executor), by_layer(layers) {}
+  virtual ~LogitsSink() = default;
+  virtual Status logits(int list, int64_t position, int64_t rows, const float* values) = 0;
+  virtual Status hidden(int list, int layer, int64_t position, int64_t rows, const float* values) = 0;
+};
+
+// Widths of what a sink is given.
+struct LogitsShape {
+  LogitsShape(const glm5_next::TextConfig& c, bool hidden)
+      : vocab(c.vocab), copies(c.hc_copies), width(c.hidden), layers(hidden ? c.layers.size() : 0) {}
+  int64_t vocab, copies, width;
+  size_t layers;
+};
+
+class LogitsInMemory final : public LogitsSink {
+ public:
+  LogitsInMemory(const LogitsShape& shape, const std::vector<std::vector<int32_t>>& tokens) {
+    for (const auto& list : tokens) {
+      SequenceLogits& r = results.emplace_back();
+      r.rows = static_cast<int64_t>(list.size()), r.vocab = shape.vocab;
+      r.logits.reserve(r.rows * r.vocab);
+      if (shape.layers) r.copies = shape.copies, r.width = shape.width, r.hidden.resize(shape.layers);
+    }
+  }
+  Status logits(int list, int64_t, int64_t rows, const float* values) override {
+    SequenceLogits& r = results[list];
+    r.logits.insert(r.logits.end(), values, values + rows * r.vocab);
+    return Status::ok();
+  }
+  Status hidden(int list, int layer, int64_t, int64_t rows, const float* values) override {
+    SequenceLogits& r = results[list];
+    r.hidden[layer].insert(r.hidden[layer].end(), values, values + rows * r.copies * r.width);
+    return Status::ok();
+  }
+
+  std::vector<SequenceLogits> results;
+};
+
+// Rows [first, first + count) of a pass belong to these positions of lists. `pieces` as the pass was asked for.
+template <class F>
+Status for_each_piece(const Batch& batch, const std::vector<Piece>& pieces, int64_t first, int64_t count, F&& f) {
+  int64_t row = 0;
+  for (int in_pass : batch.order) {
+    const Piece& p = pieces[in_pass];
+    const int64_t begin = std::max(first, row), end = std::min(first + count, row + p.rows);
+    if (begin < end) LATHE_RETURN_IF_ERROR(f(Piece{p.list, p.position + begin - row, end - begin}, begin - first));
+    row += p.rows;
+  }
+  return Status::ok();
+}
+
+// Begun with the first rows: an error before them leaves no file behind.
+class LogitsFile final : public LogitsSink {
+ public:
+  LogitsFile(const LogitsShape& shape, const std::vector<std::vector<int32_t>>& tokens, std::string path)
+      : shape_(shape), tokens_(tokens), path_(std::move(path)) {}
+  Status logits(int list, int64_t position, int64_t rows, const float* values) override {
+    return place(list * (1 + shape_.layers), position, rows, shape_.vocab, values);
+  }
+  Status hidden(int list, int layer, int64_t position, int64_t rows, const float* values) override {
+    return place(list * (1 + shape_.layers) + 1 + layer, position, rows, shape_.copies * shape_.width, values);
+  }
+  Status finish(const Status& status) {
+    if (status.is_ok()) return writer_->finish();
+    std::error_code ignored;
+    if (writer_) std::filesystem::remove(path_, ignored);
+    return status;
+  }
+
+ private:
+  Status place(size_t entry, int64_t position, int64_t rows, int64_t width, const float* values) {
+    if (!writer_) LATHE_RETURN_IF_ERROR(begin());
+    constexpr int64_t kBytes = sizeof(float);
+    return writer_->place(entry, position * width * kBytes, values, rows * width * kBytes);
+  }
+  Status begin() {
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const auto rows = static_cast<int64_t>(tokens_[i].size());
+      entries.push_back({fmt::format("logits.{}", i), DType::kF32, {rows, shape_.vocab}});
+      for (size_t l = 0; l < shape_.layers; ++l)
+        entries.push_back({fmt::format("hidden.{}.{}", i, l), DType::kF32, {rows, shape_.copies, shape_.width}});
+    }
+    LATHE_ASSIGN(writer_, SafetensorsWriter::create(path_, std::move(entries)));
+    return Status::ok();
+  }
+
+  const LogitsShape shape_;
+  const std::vector<std::vector<int32_t>>& tokens_;
+  const std::string path_;
+  std::optional<SafetensorsWriter> writer_;
+};
+
+// Hands the residual streams of one pass to a sink; without one, takes part in gathering them.
+class StreamsReader final : public StepObserver {
+ public:
+  StreamsReader(Executor& executor, const std::vector<Piece>& pieces, LogitsSink* sink)
+      : executor_(executor), pieces_(pieces), sink_(sink) {}
   void streams(int layer, const Rows& rows) override {
     const Batch& batch = executor_.last_batch();
     OpContext op = executor_.op_context();
@@ -34,8 +138,11 @@ class StreamsKeeper final : public StepObserver {
              .stride = rows.width};
       keep(gather_rows(op, batch, rows, all));
     }
-    std::vector<float>& out = by_layer[layer];
-    keep(rows_to_host(*op.device, all, out));
+    if (!sink_) return;
+    keep(rows_to_host(*op.device, all, values_));
+    keep(for_each_piece(batch, pieces_, 0, all.rows, [&](const Piece& p, int64_t row) {
+      return sink_->hidden(p.list, layer, p.position, p.rows, values_.data() + row * all.width);
+    }));
   }
   Status status;
 
@@ -44,104 +151,111 @@ class StreamsKeeper final : public StepObserver {
     if (status.is_ok()) status = std::move(s);
   }
   Executor& executor_;
-
- public:
-  std::vector<std::vector<float>> by_layer;
+  const std::vector<Piece>& pieces_;
+  LogitsSink* sink_;
+  std::vector<float> values_;
 };
-
-// How much of a sequence the next pass takes.
-int next_piece(const LogitsOptions& o, int position, int length) {
-  const int prefill_end = o.decode_from < 0 ? length : std::min(o.decode_from, length);
-  if (position >= prefill_end) return 1;
-  const int rest = prefill_end - position;
-  return o.chunk > 0 ? std::min(o.chunk, rest) : rest;
-}
 
 // All passes of one rank.
 class LogitsRun {
  public:
+  // sink: nullptr where another rank has it.
   LogitsRun(const LogitsOptions& options, Executor& executor, const std::vector<std::vector<int32_t>>& tokens,
-            const PictureFeatures& pictures)
-      : options_(options), executor_(executor), tokens_(tokens), pictures_(pictures), results_(tokens.size()) {}
+            const PictureFeatures& pictures, LogitsSink* sink)
+      : options_(options), executor_(executor), tokens_(tokens), pictures_(pictures), sink_(sink) {}
 
-  Result<std::vector<SequenceLogits>> run() {
-    const glm5_next::TextConfig& c = executor_.tower().config();
-    for (SequenceLogits& r : results_) {
-      r.vocab = c.vocab;
-      if (options_.hidden) r.copies = c.hc_copies, r.width = c.hidden, r.hidden.resize(c.layers.size());
-    }
+  Status run() {
     for (size_t i = 0; i < tokens_.size(); ++i) {
       LATHE_ASSIGN(const SequenceId id, executor_.memory().open());
       ids_.push_back(id);
     }
     for (;;) {
-      std::vector<int> chosen = plan();
-      if (chosen.empty()) return std::move(results_);
+      const std::vector<int> chosen = plan();
+      if (chosen.empty()) return sink_status_;
       LATHE_RETURN_IF_ERROR(pass(chosen));
     }
   }
 
  private:
-  // Sequences whose next piece fits a pass together; a piece larger than the budget goes alone.
-  std::vector<int> plan() {
-    constexpr int kRowBudget = 4096;
+  int length(int list) const { return static_cast<int>(tokens_[list].size()); }
+  int position(int list) const { return executor_.memory().position(ids_[list]); }
+
+  // How much of a list the next pass takes. Follows from the list alone, so company changes no bit.
+  int next_piece(int list) const {
+    const int at = position(list),
+              prefill_end = options_.decode_from < 0 ? length(list) : std::min(options_.decode_from, length(list));
+    if (at >= prefill_end) return 1;
+    const int most = options_.chunk > 0 ? options_.chunk : static_cast<int>(executor_.limits().rows);
+    return std::min(most, prefill_end - at);
+  }
+
+  // Lists whose next piece fit a pass together; a larger piece goes alone.
+  std::vector<int> plan() const {
     std::vector<int> chosen;
-    int rows = 0;
+    int64_t rows = 0;
     for (int i = 0; i < static_cast<int>(tokens_.size()); ++i) {
-      const int length = static_cast<int>(tokens_[i].size()), position = executor_.memory().position(ids_[i]);
-      if (position == length) continue;
-      const int piece = next_piece(options_, position, length);
-      if (!chosen.empty() && rows + piece > kRowBudget) break;
+      if (position(i) == length(i)) continue;
+      const int piece = next_piece(i);
+      if (!chosen.empty() && rows + piece > executor_.limits().rows) break;
       rows += piece;
       chosen.push_back(i);
     }
     return chosen;
   }
 
-  Status pass(const std::vector<int>& chosen) {
-    std::vector<Run> runs;
-    for (int i : chosen) {
-      const int position = executor_.memory().position(ids_[i]), length = static_cast<int>(tokens_[i].size());
-      const int piece = next_piece(options_, position, length);
-      Run run{.sequence = ids_[i],
-              .tokens = {tokens_[i].begin() + position, tokens_[i].begin() + position + piece},
-              .features = {}};
-      if (!pictures_.row_of_token.empty())
-        run.features = {pictures_.row_of_token[i].begin() + position,
-                        pictures_.row_of_token[i].begin() + position + piece};
-      run.in_ring = options_.replay && options_.decode_from >= 0 && position >= options_.decode_from;
-      run.logits_of_last = -1;
-      runs.push_back(std::move(run));
-    }
-    StreamsKeeper keeper(executor_, static_cast<int>(executor_.tower().config().layers.size()));
-    LATHE_ASSIGN(const glm5_next::StepOutput out,
-                 executor_.run(runs, options_.hidden ? &keeper : nullptr, pictures_.rows));
-    std::vector<float> logits;
-    LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), out.logits, logits));
-    LATHE_RETURN_IF_ERROR(keeper.status);
-    int64_t row = 0;
-    for (int in_batch : executor_.last_batch().order) {
-      SequenceLogits& r = results_[chosen[in_batch]];
-      const int64_t rows = static_cast<int64_t>(runs[in_batch].tokens.size());
-      append(r.logits, logits, row * r.vocab, rows * r.vocab);
-      for (size_t l = 0; l < r.hidden.size(); ++l)
-        append(r.hidden[l], keeper.by_layer[l], row * r.copies * r.width, rows * r.copies * r.width);
-      r.rows += rows;
-      row += rows;
-    }
-    return Status::ok();
+  Run run_of(const Piece& p) const {
+    const auto cut = [&](const std::vector<int32_t>& all) {
+      return std::vector<int32_t>(all.begin() + p.position, all.begin() + p.position + p.rows);
+    };
+    Run run{.sequence = ids_[p.list], .tokens = cut(tokens_[p.list]), .features = {}};
+    if (!pictures_.row_of_token.empty()) run.features = cut(pictures_.row_of_token[p.list]);
+    run.in_ring = options_.replay && options_.decode_from >= 0 && p.position >= options_.decode_from;
+    return run;
   }
 
-  static void append(std::vector<float>& to, const std::vector<float>& from, int64_t begin, int64_t count) {
-    to.insert(to.end(), from.begin() + begin, from.begin() + begin + count);
+  Status pass(const std::vector<int>& chosen) {
+    std::vector<Piece> pieces;
+    std::vector<Run> runs;
+    for (int i : chosen) {
+      pieces.push_back({i, position(i), next_piece(i)});
+      runs.push_back(run_of(pieces.back()));
+    }
+    StreamsReader reader(executor_, pieces, sink_);
+    LATHE_ASSIGN(const glm5_next::StepOutput out,
+                 executor_.run(runs, options_.hidden ? &reader : nullptr, pictures_.rows));
+    keep(reader.status);
+    return give_logits(out.hidden, pieces);
+  }
+
+  // A full disk on one rank must not leave the others waiting for it: the rest goes nowhere, and the error is told at
+  // the end.
+  void keep(const Status& status) {
+    if (status.is_ok()) return;
+    if (sink_status_.is_ok()) sink_status_ = status;
+    sink_ = nullptr;
+  }
+
+  Status give_logits(const Rows& hidden, const std::vector<Piece>& pieces) {
+    for (int64_t at = 0; at < hidden.rows; at += executor_.limits().logit_rows) {
+      const int64_t rows = std::min(executor_.limits().logit_rows, hidden.rows - at);
+      LATHE_ASSIGN(const Rows logits, executor_.logits(hidden, at, rows));
+      if (!sink_) continue;
+      LATHE_RETURN_IF_ERROR(rows_to_host(executor_.device(), logits, values_));
+      keep(for_each_piece(executor_.last_batch(), pieces, at, rows, [&](const Piece& p, int64_t row) {
+        return sink_->logits(p.list, p.position, p.rows, values_.data() + row * logits.width);
+      }));
+    }
+    return Status::ok();
   }
 
   const LogitsOptions& options_;
   Executor& executor_;
   const std::vector<std::vector<int32_t>>& tokens_;
   const PictureFeatures& pictures_;
+  LogitsSink* sink_;
   std::vector<SequenceId> ids_;
-  std::vector<SequenceLogits> results_;
+  Status sink_status_;
+  std::vector<float> values_;
 };
 
 Status check_tokens(const std::vector<std::vector<int32_t>>& tokens, const glm5_next::Config& config) {
@@ -158,14 +272,8 @@ Status check_tokens(const std::vector<std::vector<int32_t>>& tokens, const glm5_
   return tokens.empty() ? invalid("no token lists were given") : Status::ok();
 }
 
-}  // namespace
-
-Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
-                                                   const std::vector<std::vector<int32_t>>& tokens) {
-  LATHE_ASSIGN(const glm5_next::Config config, glm5_next::Config::read(options.model));
-  LATHE_RETURN_IF_ERROR(check_tokens(tokens, config));
-  if (options.chunk < 0) return invalid("--chunk {}: must be at least 1", options.chunk);
-  if (options.replay && options.decode_from < 0) return invalid("--replay needs --decode-from: it is a way to decode");
+Status run_logits(const LogitsOptions& options, const glm5_next::Config& config,
+                  const std::vector<std::vector<int32_t>>& tokens, LogitsSink& sink) {
   LATHE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.model));
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options.dtype, config.text));
@@ -179,7 +287,6 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
 
   LATHE_ASSIGN(const Media media, read_media(options.model, config, options.images, options.videos));
   // The cut is checked before ranks start: they meet at barriers, so they must fail together or not at all.
-  std::vector<Result<std::vector<SequenceLogits>>> results(eo.partition.size, internal("rank {} gave no result", 0));
   auto rank_body = [&](Communicator* comm) -> Status {
     const int rank = comm ? comm->rank() : 0;
     LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(options.device));
@@ -188,14 +295,36 @@ Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
     mine.partition.rank = rank;
     LATHE_ASSIGN(std::unique_ptr<Executor> executor, Executor::create(config, checkpoint, *device, pool, comm, mine));
     LATHE_ASSIGN(const PictureFeatures pictures, encode_media(media, config, checkpoint, *executor, tokens));
-    results[rank] = LogitsRun(options, *executor, tokens, pictures).run();
-    return results[rank].status();
+    return LogitsRun(options, *executor, tokens, pictures, rank == 0 ? &sink : nullptr).run();
   };
-  if (eo.partition.size == 1)
-    LATHE_RETURN_IF_ERROR(rank_body(nullptr));
-  else
-    LATHE_RETURN_IF_ERROR(run_ranks(eo.partition.size, [&](Communicator& comm) { return rank_body(&comm); }));
-  return std::move(results[0]);
+  if (eo.partition.size == 1) return rank_body(nullptr);
+  return run_ranks(eo.partition.size, [&](Communicator& comm) { return rank_body(&comm); });
+}
+
+// What can be said before a weight is read.
+Result<glm5_next::Config> check(const LogitsOptions& options, const std::vector<std::vector<int32_t>>& tokens) {
+  LATHE_ASSIGN(glm5_next::Config config, glm5_next::Config::read(options.model));
+  LATHE_RETURN_IF_ERROR(check_tokens(tokens, config));
+  if (options.chunk < 0) return invalid("--chunk {}: must be at least 1", options.chunk);
+  if (options.replay && options.decode_from < 0) return invalid("--replay needs --decode-from: it is a way to decode");
+  return config;
+}
+
+}  // namespace
+
+Result<std::vector<SequenceLogits>> compute_logits(const LogitsOptions& options,
+                                                   const std::vector<std::vector<int32_t>>& tokens) {
+  LATHE_ASSIGN(const glm5_next::Config config, check(options, tokens));
+  LogitsInMemory memory(LogitsShape(config.text, options.hidden), tokens);
+  LATHE_RETURN_IF_ERROR(run_logits(options, config, tokens, memory));
+  return std::move(memory.results);
+}
+
+Status write_logits(const LogitsOptions& options, const std::vector<std::vector<int32_t>>& tokens,
+                    const std::string& path) {
+  LATHE_ASSIGN(const glm5_next::Config config, check(options, tokens));
+  LogitsFile file(LogitsShape(config.text, options.hidden), tokens, path);
+  return file.finish(run_logits(options, config, tokens, file));
 }
 
 Result<std::vector<std::vector<int32_t>>> read_token_lists(const std::string& path) {
@@ -214,23 +343,6 @@ Result<std::vector<std::vector<int32_t>>> read_token_lists(const std::string& pa
     lists.push_back(std::move(ids));
   }
   return lists;
-}
-
-Status write_logits(const std::vector<SequenceLogits>& results, const std::string& path) {
-  std::vector<SafetensorsWriter::Entry> entries;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const SequenceLogits& r = results[i];
-    entries.push_back({fmt::format("logits.{}", i), DType::kF32, {r.rows, r.vocab}});
-    for (size_t l = 0; l < r.hidden.size(); ++l)
-      entries.push_back({fmt::format("hidden.{}.{}", i, l), DType::kF32, {r.rows, r.copies, r.width}});
-  }
-  LATHE_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
-  for (const SequenceLogits& r : results) {
-    LATHE_RETURN_IF_ERROR(writer.append(r.logits.data(), static_cast<int64_t>(r.logits.size()) * 4));
-    for (const auto& layer : r.hidden)
-      LATHE_RETURN_IF_ERROR(writer.append(layer.data(), static_cast<int64_t>(layer.size()) * 4));
-  }
-  return writer.finish();
 }
 
 }  // namespace lathe

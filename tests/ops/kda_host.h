@@ -215,9 +215,9 @@ template <class Args>
 std::vector<std::string> variant_names(const Op<Args>& op) {
   std::vector<std::string> names;
   for (const Variant<Args>& v : op.variants) {
-    const std::string name = v.name;
-    if (name == "avx512" && !cpu_features().avx512) continue;
-    if (name == "avx2" && !cpu_features().avx2) continue;
+    const std::string name = v.name;  // avx2, chunked_avx2, ...
+    if (name.ends_with("avx512") && !cpu_features().avx512) continue;
+    if (name.ends_with("avx2") && !cpu_features().avx2) continue;
     names.push_back(name);
   }
   return names;

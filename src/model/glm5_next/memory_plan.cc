@@ -10,7 +10,8 @@ namespace lathe::glm5_next {
 
 namespace {
 
-constexpr int64_t kPageBytes = 4096;  // of the machine: each small tensor has an allocation of its own
+constexpr int64_t kPageBytes = 4096;                  // of the machine: each small tensor has an allocation of its own
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;  // scratch is touched by these
 
 bool runs(const TensorInfo& t, const MemoryRequest& r) {
   return (t.part != TensorPart::kMtp || r.mtp) && (t.part != TensorPart::kVision || r.vision);
@@ -47,34 +48,42 @@ MemoryPlan plan_rows(const Config& config, const std::vector<TensorInfo>& tensor
     plan.pages += plan.page_count * plan.page_bytes;
     // Under a cut of the context a rank has its share of the rows, but gathers keys and latents of all.
     plan.activations += tower.activation_bytes(rows, logit_rows);
-    plan.scratch += scratch_bound(config.text, {.rows = rows,
-                                                .logit_rows = logit_rows,
-
-                                                .context = r.context,
-                                                .dtype = r.dtype,
-                                                .w8a8 = w8a8,
-                                                .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
-                                                .threads = r.cut.size > 1 ? 1 : r.threads});
+    const int64_t scratch = scratch_bound(config.text, {.rows = rows,
+                                                        .logit_rows = logit_rows,
+                                                        .context = r.context,
+                                                        .dtype = r.dtype,
+                                                        .w8a8 = w8a8,
+                                                        .ranks = r.cut.is(Parallel::kContext) ? r.cut.size : 1,
+                                                        .threads = r.cut.size > 1 ? 1 : r.threads});
+    plan.scratch += (scratch + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   }
   return plan;
 }
 
 }  // namespace
 
-int64_t prefill_rows(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& request) {
-  constexpr int64_t kLeast = 64, kMost = 2048;
-  const int64_t tokens = std::max<int64_t>(request.batch * request.context, 1);
-  int64_t rows = kMost;
-  for (; rows > kLeast; rows /= 2) {
-    if (rows / 2 >= tokens) continue;
-    const MemoryPlan plan = plan_rows(config, tensors, request, rows);
-    if (plan.activations + plan.scratch <= plan.planned() / 20) break;
+PassLimits pass_limits(const Config& config, const std::vector<TensorInfo>& tensors, DType dtype,
+                       const Partition& cut) {
+  constexpr int64_t kLeast = 64, kMost = 2048, kMostLogits = 256;
+  constexpr int64_t kAlways = int64_t{4} << 20;  // however small the model is: nobody misses so little
+  const MemoryRequest alone{.context = std::min<int64_t>(4096, config.text.max_positions), .dtype = dtype, .cut = cut};
+  const int64_t weights = plan_rows(config, tensors, alone, kLeast).weights;
+  PassLimits limits{.rows = kMost};
+  for (; limits.rows > kLeast; limits.rows /= 2) {
+    const MemoryPlan plan = plan_rows(config, tensors, alone, limits.rows);
+    if (plan.activations + plan.scratch <= std::max(weights / 20, kAlways)) break;
   }
-  return std::min(rows, tokens);
+  constexpr int64_t kCopies = 4;  // on the device, as read back, as floats, on the way to a file
+  limits.logit_rows =
+      std::clamp<int64_t>(weights / 100 / (int64_t{config.text.vocab} * 4 * kCopies * cut.size), 1, kMostLogits);
+  return limits;
 }
 
 MemoryPlan plan_memory(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& request) {
-  return plan_rows(config, tensors, request, request.rows ? request.rows : prefill_rows(config, tensors, request));
+  const int64_t tokens = std::max<int64_t>(request.batch * request.context, 1);
+  return plan_rows(
+      config, tensors, request,
+      request.rows ? request.rows : std::min(pass_limits(config, tensors, request.dtype, request.cut).rows, tokens));
 }
 
 }  // namespace lathe::glm5_next

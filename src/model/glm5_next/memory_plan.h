@@ -12,7 +12,7 @@ namespace lathe::glm5_next {
 struct MemoryRequest {
   int64_t context = 4096;      // tokens of a sequence, prompt and output
   int batch = 1;               // sequences at once
-  int64_t rows = 0;            // of the widest pass; 0: prefill_rows of this request
+  int64_t rows = 0;            // of the widest pass; 0: as pass_limits says, if there are so many tokens
   int64_t logit_rows = 0;      // logits at once; 0: one a sequence
   DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0, max_draft = 0;
@@ -41,8 +41,13 @@ struct MemoryPlan {
 // `tensors`: of list_tensors or of an inventory.
 MemoryPlan plan_memory(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& request);
 
-// Rows a prefill pass may have so that activations and scratch take at most a twentieth of everything else: a power of
-// two from 64 to 2048, and no more than the request's tokens.
-int64_t prefill_rows(const Config& config, const std::vector<TensorInfo>& tensors, const MemoryRequest& request);
+// How much one pass may do at once, so that activations, scratch and logits stay below a tenth of the text weights.
+// Follows from the model, the dtype and the cut alone, never from threads or company: a prompt is always cut into the
+// same passes.
+struct PassLimits {
+  int64_t rows = 0;        // of a prefill pass: a power of two from 64 to 2048
+  int64_t logit_rows = 0;  // logits at once, where all of a pass are wanted
+};
+PassLimits pass_limits(const Config& config, const std::vector<TensorInfo>& tensors, DType dtype, const Partition& cut);
 
 }  // namespace lathe::glm5_next

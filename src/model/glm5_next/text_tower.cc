@@ -149,16 +149,7 @@ class ForwardPass {
       out.hidden = rows(batch.all_rows, c_.hidden);
       LATHE_RETURN_IF_ERROR(gather_rows(op_, batch, h, out.hidden));
     }
-    const int64_t wanted = batch.logit_row.count;
-    out.logits = step_.activations.rows(wanted, c_.vocab, DType::kF32);
-    if (wanted == 0) return out;
-    if (!tower_.partition_.is(Parallel::kTensor)) {
-      LATHE_RETURN_IF_ERROR(lm_head(op_, {out.hidden, batch.logit_row, w_.lm_head, out.logits}));
-      return out;
-    }
-    const Rows part = step_.activations.rows(wanted, w_.lm_head.out, DType::kF32);
-    LATHE_RETURN_IF_ERROR(lm_head(op_, {out.hidden, batch.logit_row, w_.lm_head, part}));
-    LATHE_RETURN_IF_ERROR(gather_columns(op_, tower_.partition_, part, out.logits));
+    LATHE_ASSIGN(out.logits, tower_.logits(op_, out.hidden, batch.logit_row, step_.activations));
     return out;
   }
 
@@ -183,6 +174,16 @@ Status TextTower::layer_alone(const Step& step, int layer, const Rows& in, const
 Result<StepOutput> TextTower::mtp_forward(const Step& step, const Rows& previous) const {
   if (!weights_.mtp) return invalid("the model has no MTP block");
   return ForwardPass(*this, step).mtp(previous);
+}
+
+Result<Rows> TextTower::logits(OpContext op, const Rows& hidden, Array<const int32_t> row, Arena& arena) const {
+  const Rows all = arena.rows(row.count, config_.vocab, DType::kF32);
+  if (row.empty()) return all;
+  const bool cut = partition_.is(Parallel::kTensor);
+  const Rows mine = cut ? arena.rows(row.count, weights_.lm_head.out, DType::kF32) : all;
+  LATHE_RETURN_IF_ERROR(lm_head(op, {hidden, row, weights_.lm_head, mine}));
+  if (cut) LATHE_RETURN_IF_ERROR(gather_columns(op, partition_, mine, all));
+  return all;
 }
 
 Status TextTower::fold(OpContext op, SequenceMemory& memory, const std::vector<SequenceId>& sequences) const {

@@ -48,6 +48,9 @@ class TextTower {
   // drafts feed back.
   Result<StepOutput> mtp_forward(const Step& step, const Rows& previous) const;
 
+  // Logits [row.count, vocab] of rows of a pass's `hidden`. Under a cut every rank calls it.
+  Result<Rows> logits(OpContext op, const Rows& hidden, Array<const int32_t> row, Arena& arena) const;
+
   // Folds the replay rings of the sequences' slots into their states.
   Status fold(OpContext op, SequenceMemory& memory, const std::vector<SequenceId>& sequences) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/hc_boundary/block_sizes.h"
 #include "ops/hc_boundary/coefficients.h"
 #include "ops/hc_boundary/hc_boundary.h"
 
@@ -16,10 +17,8 @@
 namespace lathe {
 namespace {
 
-constexpr int kBlockRows = 16;
-// Of S = 4: a block's piece of X' is 32 KB, six rows' piece of fn 12 KB: they fit L1 together.
-constexpr int64_t kPieceChannels = 128;
-constexpr int kTileRows = 4, kTileOutputs = 6;  // 24 sums, 4 + 1 operands: registers of AVX-512
+// As many sums as leave registers for the operands: 24 of the 32 of AVX-512, 12 of 16.
+constexpr int kTileRows = Lanes::kCount == 16 ? 4 : 2, kTileOutputs = 6;
 
 class Boundary {
  public:
@@ -28,7 +27,7 @@ class Boundary {
         a_(args),
         hidden_(args.u.width),
         rows_(args.u.rows),
-        pieces_((hidden_ + kPieceChannels - 1) / kPieceChannels),
+        pieces_((hidden_ + kHcPieceChannels - 1) / kHcPieceChannels),
         padded_((hidden_ + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount),
         outputs_(static_cast<int>(args.fn.out)),
         sums_((outputs_ + 1) * Lanes::kCount) {}
@@ -36,9 +35,9 @@ class Boundary {
   Status run() {
     if (rows_ == 0) return Status::ok();
     ArenaScope scope(*ctx_.scratch);
-    const int64_t blocks = (rows_ + kBlockRows - 1) / kBlockRows;
+    const int64_t blocks = (rows_ + kHcBlockRows - 1) / kHcBlockRows;
     fn_ = a_.fn;
-    if (fn_.dtype == DType::kBF16 && rows_ >= kBlockRows) widen_fn();
+    if (fn_.dtype == DType::kBF16 && rows_ >= kHcBlockRows) widen_fn();
     if (blocks >= 2 * ctx_.pool->threads())
       run_blocks(blocks);
     else
@@ -57,14 +56,14 @@ class Boundary {
   void run_blocks(int64_t blocks) {
     const int64_t threads = ctx_.pool->threads();
     // One piece more than a row needs: else all streams of all rows would lie in the same few sets of L1.
-    const int64_t step = padded_ + kPieceChannels, size = kBlockRows * a_.copies * step;
+    const int64_t step = padded_ + kHcPieceChannels, size = kHcBlockRows * a_.copies * step;
     float* floats = ctx_.scratch->take<float>(threads * size);
-    float* sums = ctx_.scratch->take<float>(threads * kBlockRows * sums_);
+    float* sums = ctx_.scratch->take<float>(threads * kHcBlockRows * sums_);
     float* room = ctx_.scratch->take<float>(threads * padded_);
     ctx_.pool->run(blocks, [&](int64_t block, int worker) {
-      const int64_t first = block * kBlockRows, end = std::min(first + kBlockRows, rows_);
-      float* mine = sums + worker * kBlockRows * sums_;
-      auto piece = [&](int64_t p) { return Floats{floats + worker * size + p * kPieceChannels, step}; };
+      const int64_t first = block * kHcBlockRows, end = std::min(first + kHcBlockRows, rows_);
+      float* mine = sums + worker * kHcBlockRows * sums_;
+      auto piece = [&](int64_t p) { return Floats{floats + worker * size + p * kHcPieceChannels, step}; };
       for (int64_t row = first; row < end; ++row)  // whole rows: memory is read in order
         for (int64_t p = 0; p < pieces_; ++p)
           mix_piece(row, p, piece(p).data + (row - first) * a_.copies * step, step, mine + (row - first) * sums_,
@@ -77,13 +76,14 @@ class Boundary {
   // Few rows: their pieces are tasks, so that all threads share the reading of fn.
   void run_pieces(int64_t blocks) {
     const int64_t threads = ctx_.pool->threads();
-    const int64_t step = std::min(padded_, kPieceChannels), size = kBlockRows * a_.copies * step,
+    const int64_t step = std::min(padded_, kHcPieceChannels), size = kHcBlockRows * a_.copies * step,
                   stride = pieces_ * sums_;
     float* floats = ctx_.scratch->take<float>(threads * size);
     float* sums = ctx_.scratch->take<float>(rows_ * stride);
     float* room = ctx_.scratch->take<float>(threads * padded_);
     ctx_.pool->run(blocks * pieces_, [&](int64_t task, int worker) {
-      const int64_t first = task / pieces_ * kBlockRows, end = std::min(first + kBlockRows, rows_), p = task % pieces_;
+      const int64_t first = task / pieces_ * kHcBlockRows, end = std::min(first + kHcBlockRows, rows_),
+                    p = task % pieces_;
       const Floats mine{floats + worker * size, step};
       float* to = sums + first * stride + p * sums_;
       for (int64_t row = first; row < end; ++row)
@@ -113,8 +113,8 @@ class Boundary {
       Lanes::store(to + i, Lanes::load(to + i) + Lanes::load(from + i));
   }
 
-  int64_t begin_of(int64_t p) const { return p * kPieceChannels; }
-  int64_t end_of(int64_t p) const { return std::min((p + 1) * kPieceChannels, hidden_); }
+  int64_t begin_of(int64_t p) const { return p * kHcPieceChannels; }
+  int64_t end_of(int64_t p) const { return std::min((p + 1) * kHcPieceChannels, hidden_); }
 
   // New streams of piece p of a row. The lane sums of their squares go behind the row's outputs in `sums`, are added
   // there if `more`.
@@ -175,6 +175,7 @@ class Boundary {
         for (int r = 0; r < kRows; ++r) row[r] = Lanes::load(stream + r * a_.copies * x.step + i);
 #pragma GCC unroll 8
         for (int k = 0; k < kOutputs; ++k) {
+          if (kRows == 1 && i * sizeof(F) % 64 == 0) __builtin_prefetch(fn + (k + kOutputs) * fn_.stride + i);
           const V f = load(fn + k * fn_.stride + i);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) sum[r][k] = Lanes::fma(f, row[r], sum[r][k]);

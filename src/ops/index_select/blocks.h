@@ -6,6 +6,7 @@
 #include "ops/index_select/pick.h"
 #include "ops/index_select/pool_keys.h"
 #include "ops/index_select/scores.h"
+#include "ops/index_select/wave.h"
 
 // The indexer over a file's Lanes: write pools, score the rows that must choose, pick.
 
@@ -30,14 +31,10 @@ class Indexer {
   }
 
  private:
-  // Rows of one sequence that share a reading of its pools.
-  static constexpr int kBlockRows = 8;
   // A task's stretch of pools: 128 KB of bf16 keys.
   static constexpr int64_t kStretchPools = 512;
   static_assert(kStretchPools % 8 == 0);
   static constexpr int64_t kWholeRows = 16;
-  // Scores kept at a time, unless one block needs more.
-  static constexpr int64_t kWaveFloats = 4 << 20;
 
   struct Row {
     int64_t row, position;  // -1: padding
@@ -62,7 +59,7 @@ class Indexer {
           whole_.push_back({row, position});
           continue;
         }
-        const int rows = static_cast<int>(std::min<int64_t>(kBlockRows, end - row));
+        const int rows = static_cast<int>(std::min<int64_t>(kIndexBlockRows, end - row));
         blocks_.push_back({i, row, position, rows, (position + rows) / a_.kpool, 0, nullptr, nullptr});
         row += rows - 1;
       }
@@ -77,7 +74,7 @@ class Indexer {
     size_t end = first;
     for (; end < blocks_.size(); ++end) {
       Block& b = blocks_[end];
-      if (end > first && floats + b.rows * b.stride() > kWaveFloats) break;
+      if (end > first && floats + b.rows * b.stride() > kIndexWaveFloats) break;
       floats += b.rows * b.stride();
       b.packed = ctx_.scratch->take<float>(b.rows * scorer_.query_floats());
       b.scores = ctx_.scratch->take<float>(b.rows * b.stride());

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -7,6 +8,9 @@
 namespace lathe {
 
 namespace {
+
+// How much of a state is fetched while its token is activated.
+constexpr int64_t kEarlyFloats = 4096;
 
 // A task is a head of a row. Its state is read and written once; all else stays in the nearest cache.
 Status decode(OpContext& ctx, const KdaDecodeArgs& args, const KdaSteps& steps) {
@@ -25,10 +29,12 @@ Status decode(OpContext& ctx, const KdaDecodeArgs& args, const KdaSteps& steps) 
     if (slot < 0) return zero_kda_rows(args.y.columns(int64_t{head} * layer.v, layer.v), row, row + 1);
     KdaHeadWork& work = works[worker];
     work.take_head(head);
+    float* state = work.state(args.memory, slot);
+    for (int64_t i = 0; i < std::min<int64_t>(kEarlyFloats, int64_t{layer.v} * layer.k); i += 16)
+      __builtin_prefetch(state + i, 1);
     work.activate(args.in, args.memory, {slot, row, row + 1, position}, row, 1);
     work.decay_tokens(1);
     push_kda_head(args.in, args.memory, layer, head, row, slot, position);
-    float* state = work.state(args.memory, slot);
     if (position == 0) std::fill_n(state, int64_t{layer.v} * layer.k, 0.0f);
     steps.decode(work.sizes, state, work.block.k, work.vectors[0], work.block.v, work.block.b[0], outputs[worker]);
     store_kda_rows(work, args.in, args.y, row, 1, outputs[worker]);

@@ -13,13 +13,12 @@ namespace {
 
 // A task runs the whole of a sequence for some heads, or for a part of one head: some blocks of its state's tile. Rows
 // of S never meet, so how heads are grouped or parted changes no bit. Neighbouring heads in one task read long
-// stretches of the same rows; 8 states of 128 x 128 fit into half of a 1 MB second-level cache.
+// stretches of the same rows.
 struct Task {
   KdaRun run;
   int64_t first_checkpoint, end_checkpoint;
   int begin_head = 0, end_head = 0, begin_block = 0, end_block = 0;
 };
-constexpr int kMostHeads = 8;
 
 class Prefill {
  public:
@@ -67,7 +66,7 @@ class Prefill {
     const int64_t sequences = static_cast<int64_t>(runs_.size()), threads = ctx_.pool->threads(),
                   heads = args_.layer.heads;
     const int64_t wanted = sequences == 1 ? threads : (2 * threads + sequences - 1) / sequences;
-    const int64_t groups = std::clamp<int64_t>(wanted, (heads + kMostHeads - 1) / kMostHeads, heads);
+    const int64_t groups = std::clamp<int64_t>(wanted, (heads + kKdaTaskHeads - 1) / kKdaTaskHeads, heads);
     const int blocks = workers_[0].run.work.blocks();
     heads_ = static_cast<int>((heads + groups - 1) / groups);
     parts_ = static_cast<int>(std::clamp<int64_t>(threads / (sequences * heads), 1, blocks));

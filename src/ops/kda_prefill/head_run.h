@@ -4,6 +4,9 @@
 
 namespace lathe {
 
+// Heads of a task at most: 8 states of 128 x 128 fit into half of a 1 MB second-level cache.
+constexpr int kKdaTaskHeads = 8;
+
 enum class KdaForm { kSequential, kChunked, kChunkedTf32 };
 
 // Tokens of one head over blocks of its state's tile, a chunk at a time: the heart of kda_prefill and kda_scan.

@@ -88,6 +88,19 @@ inline Lanes load_strided(const float* p, int stride) {
       p, _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride)), 4);
 }
 
+// out[j] = p[j], p[4 + j], p[8 + j], ...
+inline void load_fours(const float* p, Lanes (&out)[4]) {
+  const Lanes r0 = load(p), r1 = load(p + 8), r2 = load(p + 16), r3 = load(p + 24);
+  const Lanes a = _mm256_permute2f128_ps(r0, r2, 0x20), b = _mm256_permute2f128_ps(r0, r2, 0x31),
+              c = _mm256_permute2f128_ps(r1, r3, 0x20), d = _mm256_permute2f128_ps(r1, r3, 0x31);
+  const Lanes ab_low = _mm256_unpacklo_ps(a, b), ab_high = _mm256_unpackhi_ps(a, b), cd_low = _mm256_unpacklo_ps(c, d),
+              cd_high = _mm256_unpackhi_ps(c, d);
+  out[0] = _mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(1, 0, 1, 0));
+  out[1] = _mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(3, 2, 3, 2));
+  out[2] = _mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(1, 0, 1, 0));
+  out[3] = _mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(3, 2, 3, 2));
+}
+
 // The sum of each of four vectors: of 4 neighbouring lanes ((0 + 2) + (1 + 3)), then neighbours.
 inline void sum_each(Lanes a, Lanes b, Lanes c, Lanes d, float* sums) {
   const Lanes ab = add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));

@@ -73,6 +73,11 @@ inline Lanes load_strided(const float* p, int stride) {
   return _mm512_i32gather_ps(_mm512_mullo_epi32(at, _mm512_set1_epi32(stride)), p, 4);
 }
 
+// out[j] = p[j], p[4 + j], p[8 + j], ...
+inline void load_fours(const float* p, Lanes (&out)[4]) {
+  for (int j = 0; j < 4; ++j) out[j] = load_strided(p + j, 4);
+}
+
 // Of each 4 neighbouring lanes ((0 + 2) + (1 + 3)) of four vectors: those of a in lane 0, of b in lane 1, ...
 inline Lanes sum_fours(Lanes a, Lanes b, Lanes c, Lanes d) {
   const Lanes ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));

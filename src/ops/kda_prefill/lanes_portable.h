@@ -75,6 +75,10 @@ inline void store(uint16_t* p, Lanes x) { store_first(p, x, 4); }
 
 // p[0], p[stride], p[2·stride], ...
 inline Lanes load_strided(const float* p, int stride) { return Lanes{p[0], p[stride], p[2 * stride], p[3 * stride]}; }
+// out[j] = p[j], p[4 + j], p[8 + j], ...
+inline void load_fours(const float* p, Lanes (&out)[4]) {
+  for (int j = 0; j < 4; ++j) out[j] = load_strided(p + j, 4);
+}
 
 inline float sum_of(Lanes a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 // The sum of each of four vectors.

@@ -18,7 +18,13 @@ void taps(const KdaSizes& s, int width, const float* q, const float* k, const fl
   int64_t at = 0;
   const Part parts[3] = {{q, s.k, s.kp}, {k, s.k, s.kp}, {v, s.v, s.vp}};
   for (const Part& part : parts) {
-    for (int c = 0; c < part.padded; c += kLanes)
+    for (int c = 0; c < part.padded; c += kLanes) {
+      if (width == 4 && c + kLanes <= part.count) {
+        Lanes fours[4];
+        load_fours(part.from + int64_t{c} * 4, fours);
+        for (int j = 0; j < 4; ++j) store(out + j * stride + at + c, fours[j]);
+        continue;
+      }
       for (int j = 0; j < width; ++j) {
         const float* from = part.from + int64_t{c} * width + j;
         float* to = out + j * stride + at + c;
@@ -29,6 +35,7 @@ void taps(const KdaSizes& s, int width, const float* q, const float* k, const fl
           for (int i = 0; c + i < part.count; ++i) to[i] = from[int64_t{i} * width];
         }
       }
+    }
     at += part.padded;
   }
 }
@@ -78,9 +85,28 @@ inline void convolve_lanes(const KdaHeadSource& in, int64_t at, int n, const flo
   }
 }
 
+// A single token: channels stand abreast instead. The same sums.
+template <class T, int kWidth>
+void convolve_token(const KdaHeadSource& in, int64_t at, int count, const float* taps, int64_t tap_stride, float* out) {
+  const int width = kWidth > 0 ? kWidth : in.width;
+  for (int c = 0; c < count; c += kAbreast * kLanes) {
+    Abreast sums;
+    LATHE_ABREAST {
+      const int first = c + i * kLanes;
+      sums.x[i] = zero();
+      for (int j = 0; j < width && first < count; ++j) {
+        const Lanes x = raw_lanes<T>(in.raw[j], at + first, count - first), tap = load(taps + j * tap_stride + first);
+        sums.x[i] = kWidth > 0 && j == 0 ? mul(tap, x) : fma(tap, x, sums.x[i]);
+      }
+    }
+    store_silu<T>(sums, at_most((count - c + kLanes - 1) / kLanes, kAbreast), out + c, kLanes);
+  }
+}
+
 template <class T, int kWidth>
 void convolve(const KdaHeadSource& in, int64_t at, int count, const float* taps, int64_t tap_stride, float* out,
               int64_t out_stride) {
+  if (in.tokens == 1 && in.ahead == 0) return convolve_token<T, kWidth>(in, at, count, taps, tap_stride, out);
   for (int c = 0; c < count; c += kLanes)
     convolve_lanes<T, kWidth>(in, at + c, count - c, taps + c, tap_stride, out + c, out_stride);
 }

@@ -47,7 +47,8 @@ void products_of_rows(const KdaSizes& s, const float* state, const float* const*
     for (int m = 0; m < n; m += 2) {
       const int other = at_most(m + 1, n - 1);
       float first[4], second[4];
-      four_rows<kFixed>(rows, K, x[m], x[other], first, second);
+      const float* ahead = m == 0 && j + kAhead < s.v ? rows[0] + kAhead * K : nullptr;
+      four_rows<kFixed>(rows, K, ahead, x[m], x[other], first, second);
       for (int r = 0; r < 4 && j + r < s.v; ++r) out[m][j + r] = first[r], out[other][j + r] = second[r];
     }
   }

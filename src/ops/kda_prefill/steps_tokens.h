@@ -13,27 +13,35 @@ void vectors(const KdaSizes& s, const KdaBlock& block, int token, KdaVectors& ou
   const float *q = block.q + int64_t{token} * s.kp, *k = block.k + int64_t{token} * s.kp,
               *g = block.g + int64_t{token} * s.kp;
   Lanes kq = zero();
-  for (int i = 0; i < s.kp; i += kLanes) {
-    const Lanes a = exponential(load(g + i)), key = load(k + i), query = load(q + i);
-    store(out.a + i, a), store(out.ak + i, mul(a, key)), store(out.aq + i, mul(a, query));
-    kq = fma(key, query, kq);
+  for (int first = 0; first < s.kp; first += kAbreast * kLanes) {
+    Abreast a;
+    LATHE_ABREAST a.x[i] = load_part(g, first / kLanes + i, s.kp);
+    a = exponential(a);
+    LATHE_ABREAST if (const int at = first + i * kLanes; at < s.kp) {
+      const Lanes key = load(k + at), query = load(q + at);
+      store(out.a + at, a.x[i]), store(out.ak + at, mul(a.x[i], key)), store(out.aq + at, mul(a.x[i], query));
+      kq = fma(key, query, kq);
+    }
   }
   out.kq = sum(kq);
 }
 
 // Two sums over each of four rows. Lane l adds channels l, l + kLanes, ...; then the lanes are added as sum_each does:
 // `pass` below adds in the same order.
-// The state comes from memory once: rows of it are asked for `kAhead` rows early.
+// The state comes from memory once: rows of it are asked for `kAhead` rows early, in the order of their addresses.
 constexpr int kAhead = 16, kLine = 64 / sizeof(float);
 
+// `ahead`: four rows to fetch meanwhile, or nullptr.
 template <int kFixed>
-inline void four_rows(const float* const* rows, int K, const float* x, const float* y, float* x_sums, float* y_sums) {
+inline void four_rows(const float* const* rows, int K, const float* ahead, const float* x, const float* y,
+                      float* x_sums, float* y_sums) {
   const int channels = kFixed ? kFixed : K;
   Lanes a[4] = {zero(), zero(), zero(), zero()}, b[4] = {zero(), zero(), zero(), zero()};
   for (int i = 0; i < channels; i += kLanes) {
     const Lanes xi = load(x + i), yi = load(y + i);
+    if (kFixed && ahead)
+      for (int at = 0; at < 4 * kLanes; at += kLine) __builtin_prefetch(ahead + 4 * i + at, 1);
     for (int r = 0; r < 4; ++r) {
-      if (kFixed && i % kLine == 0) __builtin_prefetch(rows[r] + kAhead * kFixed + i, 1);
       const Lanes cell = kFixed ? load(rows[r] + i) : load_up_to(rows[r] + i, channels - i);
       a[r] = fma(cell, xi, a[r]), b[r] = fma(cell, yi, b[r]);
     }
@@ -50,7 +58,7 @@ void decode_rows(const KdaSizes& s, float* state, const float* k, const KdaVecto
     float* rows[4];
     for (int r = 0; r < 4; ++r) rows[r] = state + int64_t{at_most(j + r, s.v - 1)} * K;
     float seen[4], out[4];
-    four_rows<kFixed>(rows, K, t.ak, t.aq, seen, out);
+    four_rows<kFixed>(rows, K, j + kAhead < s.v ? rows[0] + kAhead * K : nullptr, t.ak, t.aq, seen, out);
     for (int r = 0; r < 4 && j + r < s.v; ++r) {
       const float d = b * (v[j + r] - seen[r]);
       o[j + r] = fma(d, t.kq, out[r]);

@@ -28,6 +28,28 @@ void read_padded(Rows x, int64_t from, bool scaled, float* row) {
   if (const int rest = static_cast<int>(x.width - i)) Lanes::store(row + i, Lanes::load(in + i, rest), rest);
 }
 
+// 16 values in order, as an fp32 product reads them: those at even places, then the others.
+void store_unit(float* to, V first, V second) {
+  V even, odd;
+  Lanes::deinterleave(first, second, even, odd);
+  Lanes::store(to, even), Lanes::store(to + kCount, odd);
+}
+
+void prepare_f32(const Rows& x, int64_t from, const PreparedRows& to, int64_t row) {
+  auto* out = reinterpret_cast<float*>(to.at(row));
+  int64_t i = 0;
+  if (x.dtype == DType::kBF16) {
+    const bf16* in = static_cast<const bf16*>(x.at(from));
+    const auto put = [&](V even, V odd) { Lanes::store(out + i, even), Lanes::store(out + i + kCount, odd); };
+    V even, odd;
+    for (; i + 2 * kCount <= x.width; i += 2 * kCount) Lanes::split(in + i, even, odd), put(even, odd);
+    if (i < x.width) Lanes::split(in + i, static_cast<int>(x.width - i), even, odd), put(even, odd);
+    return;
+  }
+  read_padded(x, from, true, out);
+  for (; i < x.width; i += 2 * kCount) store_unit(out + i, Lanes::load(out + i), Lanes::load(out + i + kCount));
+}
+
 // Steps of a quantised row: inverse is top/max|x|; 0 where every step is 0.
 struct Steps {
   float scale, inverse;
@@ -90,10 +112,12 @@ void prepare_e4m3(const Rows& x, int64_t from, const PreparedRows& to, int64_t r
   read_padded(x, from, !ready, out);
   const Steps steps = ready ? Steps{x.scale[from], 1} : steps_of(out, x.width, 448);
   to.scale[row] = steps.scale;
-  if (ready) return;
-  for (int64_t i = 0; i < padded(x.width); i += kCount)
-    Lanes::store(out + i,
-                 steps.inverse == 0 ? Lanes::zero() : nearest_e4m3(Lanes::load(out + i) * Lanes::set(steps.inverse)));
+  const auto step = [&](V v) {
+    if (ready) return v;
+    return steps.inverse == 0 ? Lanes::zero() : nearest_e4m3(v * Lanes::set(steps.inverse));
+  };
+  for (int64_t i = 0; i < padded(x.width); i += 2 * kCount)
+    store_unit(out + i, step(Lanes::load(out + i)), step(Lanes::load(out + i + kCount)));
 }
 
 // Of one row, `outs` values in registers: the first min(outs, kCount), and the others.
@@ -109,7 +133,7 @@ V load_bias(const float* bias, int i, int n) { return bias ? Lanes::load(bias + 
 void prepare_row(const Rows& x, int64_t from_row, const PreparedRows& to, int64_t to_row, float* row_scratch) {
   if (to.operand == Operand::kI8) return prepare_i8(x, from_row, to, to_row, row_scratch);
   if (to.operand == Operand::kE4M3) return prepare_e4m3(x, from_row, to, to_row);
-  read_padded(x, from_row, true, reinterpret_cast<float*>(to.at(to_row)));
+  prepare_f32(x, from_row, to, to_row);
 }
 
 void store_values(const float* values, int64_t rows, const float* bias, const Rows& y, int64_t first_row,
@@ -151,13 +175,13 @@ void swiglu_values(float* gate, const float* up, int64_t rows, int outs, const f
 void put_values(const float* values, int64_t rows, int outs, bool round_bf16, const PreparedRows& to, int64_t first_row,
                 int64_t first_out) {
   for (int64_t r = 0; r < rows; ++r) {
-    float* out = reinterpret_cast<float*>(to.at(first_row + r)) + first_out;
-    for (int i = 0; i < kPanel; i += kCount) {
-      const int n = std::clamp(outs - i, 0, kCount);
-      V v = n == kCount ? Lanes::load(values + r * kPanel + i) : Lanes::load(values + r * kPanel + i, n);
-      if (round_bf16) v = Lanes::round_bf16(v);
-      Lanes::store(out + i, v);
+    V v[2];
+    for (int i = 0; i < 2; ++i) {
+      const int n = std::clamp(outs - i * kCount, 0, kCount);
+      v[i] = Lanes::load(values + r * kPanel + i * kCount, n);
+      if (round_bf16) v[i] = Lanes::round_bf16(v[i]);
     }
+    store_unit(reinterpret_cast<float*>(to.at(first_row + r)) + first_out, v[0], v[1]);
   }
 }
 

@@ -3,7 +3,7 @@
 #include "ops/linear/panel.h"
 
 // The steps around a panel's product on AVX2: rows in, values out. See panel.h for what each does. Prepared rows are
-// fp32, or int16 of int8 steps, in the order of k.
+// fp32, of each 16 k those at even places first, or int16 of int8 steps, in the order of k.
 
 namespace lathe::avx2 {
 

@@ -6,11 +6,8 @@ namespace lathe {
 
 namespace {
 
-constexpr int64_t kPanelBytes = 16 << 10;   // a piece of K: 64 quads of 16 outputs
-constexpr int64_t kSumBytes = kPanel * 32;  // of a row: at most 8 running sums an output
 constexpr int64_t kBlockBytes = 768 << 10;  // of 2 MB of L2
-constexpr int64_t kPassBytes = 32 << 20;
-constexpr int64_t kFewValues = 16 << 10;  // below, waking the pool costs more than the work
+constexpr int64_t kFewValues = 16 << 10;    // below, waking the pool costs more than the work
 
 }  // namespace
 
@@ -18,7 +15,7 @@ PanelWork::PanelWork(OpContext& ctx, const PanelKernels& kernels, int64_t widest
   const int threads = ctx.pool->threads();
   scratch_ = new (ctx.scratch->take(threads * static_cast<int64_t>(sizeof(PanelScratch)))) PanelScratch[threads];
   for (int i = 0; i < threads; ++i)
-    scratch_[i] = {.values = ctx.scratch->take<float>(2 * kMaxBlockRows * kPanel),
+    scratch_[i] = {.values = ctx.scratch->take<float>(kPanelValues),
                    .sums = ctx.scratch->take<char>(kMaxBlockRows * kSumBytes),
                    .panel = ctx.scratch->take<char>(kPanelBytes),
                    .row = ctx.scratch->take<float>((widest + 31) / 32 * 32)};
@@ -56,10 +53,13 @@ int64_t pass_rows(int64_t bytes_per_row) {
 void PanelWork::multiply_panels(const PreparedRows& x, Part rows, const Weight& w, Part panels, const float* bias,
                                 const Rows& y, int64_t first_row, bool round_bf16, int worker) const {
   const PanelScratch& s = scratch_[worker];
+  // Behind its last panel a worker will likely go on behind those of the others.
+  const int64_t onward = panels.end + (threads() - 1) * panels.size();
   for (int64_t panel = panels.begin; panel < panels.end; panel += 2) {  // two: a row of them is a line of bf16
     const int64_t out = panel * kPanel, count = std::min<int64_t>(2, panels.end - panel);
     for (int64_t i = 0; i < count; ++i) {
-      const void* next = panel + i + 1 < panels.end ? panel_at(w, panel + i + 1) : nullptr;
+      const int64_t then = panel + i + 1 < panels.end ? panel + i + 1 : onward;
+      const void* next = then < panels_of(w.out) ? panel_at(w, then) : nullptr;
       kernels.multiply({x, nullptr, rows.begin, rows.size(), w, out + i * kPanel, next}, i ? s.beside() : s.values, s);
     }
     const int outs = static_cast<int>(std::min<int64_t>(count * kPanel, w.out - out));
@@ -78,7 +78,7 @@ const PreparedRows& PreparedForms::as(Operand operand) {
 
 int64_t panel_runs(int64_t panels, int64_t blocks, int threads) {
   if (threads == 1) return 1;
-  const int64_t tasks = int64_t{threads} * (blocks > 1 ? 16 : 4);
+  const int64_t tasks = int64_t{threads} * (blocks > 1 ? 16 : 8);
   return std::clamp<int64_t>((tasks + blocks - 1) / std::max<int64_t>(blocks, 1), 1, std::max<int64_t>(panels, 1));
 }
 

@@ -28,6 +28,11 @@ inline const float* bias_or_null(Array<const float> bias, int64_t first = 0) {
 inline const void* panel_at(const Weight& w, int64_t panel) { return w.at(panel * kPanel); }
 inline int64_t pieces(int64_t count, int64_t of) { return (count + of - 1) / of; }
 
+// A worker's memory: see PanelScratch.
+constexpr int64_t kPanelValues = 2 * kMaxBlockRows * kPanel;
+constexpr int64_t kPanelBytes = 16 << 10;   // a piece of K: 64 quads of 16 outputs
+constexpr int64_t kSumBytes = kPanel * 32;  // of a row: at most 8 running sums an output
+
 // Kernels, and the memory of a call's workers; taken from ctx.scratch inside the caller's ArenaScope.
 class PanelWork {
  public:
@@ -77,6 +82,7 @@ class PreparedForms {
 int64_t block_rows(int64_t row_bytes);
 
 // Rows whose `bytes_per_row` fit into what a call may take from scratch: so that doesn't grow with the rows.
+constexpr int64_t kPassBytes = 32 << 20;
 int64_t pass_rows(int64_t bytes_per_row);
 
 // Into how many runs `panels` are cut beside `blocks` row blocks: enough tasks to keep every thread busy to the end.

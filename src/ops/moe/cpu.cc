@@ -136,7 +136,7 @@ class MoePass {
       if (routed)
         for (int64_t e = 0; e < args_.experts.count; ++e)
           add_expert(args_.experts[e].down, args_.experts[e].down_bias, by_expert_.begin[e], by_expert_.begin[e + 1],
-                     mine, sum, worker);
+                     mine, next_down(e), sum, worker);
       if (shared && args_.shared.count) add_shared(args_.shared[0].down, args_.shared[0].down_bias, mine, sum, worker);
       for (int64_t panel = mine.begin; panel < mine.end; ++panel)
         work_.kernels.store(sum + (panel - mine.begin) * rows_ * kPanel, rows_, nullptr, y, 0, panel * kPanel,
@@ -157,15 +157,22 @@ class MoePass {
                     sum + ((panel - panels.begin) * rows_ + r) * kPanel);
   }
 
+  // What is met after expert e's; e itself, if nothing is.
+  const Weight& next_down(int64_t e) const {
+    for (int64_t other = e + 1; other < args_.experts.count; ++other)
+      if (by_expert_.begin[other + 1] > by_expert_.begin[other]) return args_.experts[other].down;
+    return args_.shared.count ? args_.shared[0].down : args_.experts[e].down;
+  }
+
   // Shares [begin, end) of one expert, on `panels`.
-  void add_expert(const Weight& down, Array<const float> bias, int64_t begin, int64_t end, Part panels, float* sum,
-                  int worker) const {
+  void add_expert(const Weight& down, Array<const float> bias, int64_t begin, int64_t end, Part panels,
+                  const Weight& after, float* sum, int worker) const {
     const PanelScratch& s = work_.scratch(worker);
     for (int64_t i = begin; i < end; i += kMaxBlockRows) {
       const int64_t rows = std::min<int64_t>(kMaxBlockRows, end - i);
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
         const int64_t out = panel * kPanel;
-        const void* next = panel + 1 < panels.end ? panel_at(down, panel + 1) : nullptr;
+        const void* next = panel + 1 < panels.end ? panel_at(down, panel + 1) : panel_at(after, panels.begin);
         work_.kernels.multiply({expert_middle_.rows, nullptr, i, rows, down, out, next}, s.values, s);
         work_.kernels.add_weighted(s.values, rows, outs_of(panel), bias_or_null(bias, out), by_expert_.weight + i,
                                    by_expert_.row + i, sum + (panel - panels.begin) * rows_ * kPanel, kPanel);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "ops/sparse_mla/form.h"
 #include "ops/sparse_mla/latents.h"
 
 // Absorbed form: q~ of all heads, attention over the row's own latents with all heads together, then Wv. P: dtype of
@@ -15,13 +16,6 @@
 
 namespace lathe {
 namespace {
-
-// 256 KB of bf16 latents of 512 channels: read from memory for the scores, from L2 for z.
-constexpr int kPieceTokens = 256;
-// Rows that share a reading of a head's kv_b.
-constexpr int64_t kWeightRows = 48;
-// q~ and z kept at a time.
-constexpr int64_t kWaveFloats = 4 << 20;
 
 template <class P, class W>
 class Absorbed {
@@ -36,7 +30,7 @@ class Absorbed {
         scale_(1 / std::sqrt(static_cast<float>(args.qk))) {}
 
   void run() {
-    const int64_t wave = std::max<int64_t>(1, kWaveFloats / (2 * heads_ * latent_));
+    const int64_t wave = std::max<int64_t>(1, kAbsorbedFloats / (2 * heads_ * latent_));
     for (size_t first = 0; first < rows_.size(); first += wave)
       run_wave(rows_.subspan(first, std::min<size_t>(wave, rows_.size() - first)));
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "ops/sparse_mla/form.h"
 #include "ops/sparse_mla/latents.h"
 
 // Expanded form, for rows whose sets are prefixes of their sequence: keys and values of every head are made once, then
@@ -15,13 +16,8 @@
 namespace lathe {
 namespace {
 
-// Keys and values of a block, 256 channels each: 512 KB, and of as many rows as this q, scores and o: they share L2.
-constexpr int kKeyTokens = 256;
-constexpr int kQueryRows = 288;
 // What a group of products takes at once (products.h); a group stops at its own last token.
 constexpr int kGroupRows = 12;
-// Keys and values kept at a time, unless one head needs more.
-constexpr int64_t kExpandedFloats = 8 << 20;
 
 template <class P, class W>
 class Expanded {

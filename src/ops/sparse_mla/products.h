@@ -57,10 +57,10 @@ struct Factors {
   int64_t row, step;  // from r to r + 1, from k to k + 1
 };
 
-// Rows of a matrix; a tile that is little work a byte asks for what it reads eight rows later.
+// Rows of a matrix, read from memory.
 template <class T>
 struct Strided {
-  static constexpr int64_t kAhead = 8;
+  static constexpr bool kFetch = true;
   const T* data;
   int64_t stride;
   const T* operator()(int64_t k) const { return data + k * stride; }
@@ -68,10 +68,44 @@ struct Strided {
 // Rows that a list points to, read a moment before.
 template <class T>
 struct Listed {
-  static constexpr int64_t kAhead = 0;
+  static constexpr bool kFetch = false;
   const T* const* list;
   const T* operator()(int64_t k) const { return list[k]; }
 };
+
+constexpr int64_t kAheadRows = 8;
+
+// One row of the output, of whole steps: the sums lie in `out`, a step arranged as one of a T, so that memory is read
+// in its order. The sums and their order are those of mix_tile.
+template <class T, class RowOf>
+void mix_row(Factors a, int64_t count, RowOf row, int64_t width, float* out) {
+  using V = Lanes::V;
+  std::fill_n(out, width, 0.0f);
+  auto add = [&]<int kTogether>(int64_t k) {
+    const T *from[kTogether], *next = row(std::min(k + kAheadRows, count - 1));
+    V factor[kTogether];
+    for (int j = 0; j < kTogether; ++j) from[j] = row(k + j), factor[j] = Lanes::set(a.data[(k + j) * a.step]);
+    for (int64_t i = 0; i < width; i += kStep) {
+      for (size_t byte = 0; byte < kTogether * kStep * sizeof(T); byte += 64)
+        __builtin_prefetch(reinterpret_cast<const char*>(next + kTogether * i) + byte);
+      V x = Lanes::load(out + i), y = Lanes::load(out + i + Lanes::kCount), b[2];
+#pragma GCC unroll 4
+      for (int j = 0; j < kTogether; ++j) {
+        load_step(from[j] + i, b[0], b[1]);
+        x = Lanes::fma(factor[j], b[0], x), y = Lanes::fma(factor[j], b[1], y);
+      }
+      Lanes::store(out + i, x), Lanes::store(out + i + Lanes::kCount, y);
+    }
+  };
+  int64_t k = 0;
+  for (; k + 4 <= count; k += 4) add.template operator()<4>(k);
+  for (; k < count; ++k) add.template operator()<1>(k);
+  for (int64_t i = 0; i < width; i += kStep) {
+    V x = Lanes::load(out + i), y = Lanes::load(out + i + Lanes::kCount);
+    restore_step<T>(x, y);
+    Lanes::store(out + i, x), Lanes::store(out + i + Lanes::kCount, y);
+  }
+}
 
 // kRows x kSteps steps of the output; n: values of a step that isn't whole, else kStep. keep null: 0.
 template <class T, int kRows, int kSteps, class RowOf>
@@ -86,10 +120,10 @@ void mix_tile(Factors a, int64_t count, RowOf row, int64_t column, int n, float*
   auto pass = [&](auto load) {
     for (int64_t k = 0; k < count; ++k) {
       const T* from = row(k) + column;
-      if constexpr (RowOf::kAhead > 0 && kRows <= 2)
-        if (k + RowOf::kAhead < count)
+      if constexpr (RowOf::kFetch && kRows <= 2)  // little work a byte
+        if (k + kAheadRows < count)
           for (size_t i = 0; i < kSteps * kStep * sizeof(T); i += 64)
-            __builtin_prefetch(reinterpret_cast<const char*>(row(k + RowOf::kAhead) + column) + i);
+            __builtin_prefetch(reinterpret_cast<const char*>(row(k + kAheadRows) + column) + i);
       V b[2 * kSteps];
 #pragma GCC unroll 16
       for (int s = 0; s < kSteps; ++s) load(from + s * kStep, b[2 * s], b[2 * s + 1]);
@@ -144,6 +178,7 @@ void mix(Factors a, int64_t rows, int64_t count, RowOf row, int64_t width, float
       if (keep) keep += kRows;
     }
   };
+  if (RowOf::kFetch && rows == 1 && !keep && width % kStep == 0) return mix_row<T>(a, count, row, width, out);
   if constexpr (Lanes::kCount == 16) group.template operator()<12>(), group.template operator()<8>();
   if constexpr (Lanes::kCount >= 8) group.template operator()<6>();
   group.template operator()<4>(), group.template operator()<2>(), group.template operator()<1>();
@@ -232,8 +267,15 @@ void dot_tile(const float* a, const T* const* b, int64_t width, int ahead, Place
     });
   };
   const int64_t whole = width / kStep * kStep;
+  // Rows that lie without gaps are fetched in the order of addresses, which memory likes best.
+  const bool together = ahead && b[ahead + kColumns - 1] - b[ahead] == (kColumns - 1) * width;
   for (int64_t i = 0; i < whole; i += kStep) {
-    if (ahead)
+    constexpr size_t kBytes = kStep * sizeof(T), kLine = 64;
+    if (together)
+#pragma GCC unroll 16
+      for (size_t byte = 0; byte < kColumns * kBytes; byte += kLine)
+        __builtin_prefetch(reinterpret_cast<const char*>(b[ahead] + i * kColumns) + byte);
+    else if (ahead && i * sizeof(T) % kLine == 0)
 #pragma GCC unroll 16
       for (int c = 0; c < kColumns; ++c) __builtin_prefetch(b[c + ahead] + i);
     step(i, [](const T* p, V& x, V& y) { load_step(p, x, y); });
