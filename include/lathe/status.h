@@ -85,12 +85,14 @@ class [[nodiscard]] Result {
     LATHE_CHECK(is_ok());
     return *value_;
   }
-  T&& value() && {
+  // By value: what a temporary gives outlives it, so `for (x : f().value())` is safe.
+  T value() && {
     LATHE_CHECK(is_ok());
     return *std::move(value_);
   }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
