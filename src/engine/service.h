@@ -16,6 +16,13 @@
 // sample, emit events); any thread submits and cancels. Knows no HTTP and no cluster.
 namespace lathe {
 
+// What a step of the loop did, and how long it took, from its look at what is new to its numbers' publication.
+struct StepReport {
+  int rows = 0, choices = 0;
+  bool prefills = false;  // some of the rows are a prompt's
+  double seconds = 0;
+};
+
 struct ServiceOptions {
   EngineOptions engine;
   bool strict = false;       // a row's logits depend, bit for bit, on its prefix alone (serving.md 11)
@@ -36,6 +43,7 @@ struct ServiceOptions {
   // Not of a configuration: watchers of the passes, and what a test plants.
   StepObserver* step_observer = nullptr;
   OpObserver* op_observer = nullptr;
+  std::function<void(const StepReport&)> on_step;  // on the loop's thread
   PlantedFaults faults;
 };
 

@@ -53,14 +53,24 @@ StepLoop::StepLoop(const StepLoopParts& p)
 
 void StepLoop::run() {
   while (!stopping_) {
-    busy_since_ = nanoseconds(Clock::now());
+    const SteadyTime begin = Clock::now();
+    busy_since_ = nanoseconds(begin);
     const bool worked = step();
     publish();
+    report(begin);
     if (worked || stopping_ || audit()) continue;
     busy_since_ = 0;
     intake_.wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
   }
   busy_since_ = 0;
+}
+
+void StepLoop::report(SteadyTime begin) {
+  if (options_.on_step && report_.rows > 0) {
+    report_.seconds = seconds_between(begin, Clock::now());
+    options_.on_step(report_);
+  }
+  report_ = {};
 }
 
 bool StepLoop::step() {
@@ -75,6 +85,7 @@ bool StepLoop::step() {
   }
   const bool work = !plan_.empty();
   if (work) {
+    report_.choices = static_cast<int>(plan_.size());
     if (const Status s = pass(); !s.is_ok()) {
       ++now_.faults;
       intake_.set_failed();
@@ -82,6 +93,7 @@ bool StepLoop::step() {
       fmt::print(stderr, "engine: {}\n", s.message());
     }
     ++now_.steps;
+    report_.rows = now_.batch_rows, report_.prefills = prompt_rows_ > 0;
     const double seconds = seconds_between(begin, Clock::now());
     now_.step.add(seconds);
     measure_rate(seconds);

@@ -45,6 +45,7 @@ class StepLoop {
  private:
   // One step; false if there was nothing to do.
   bool step();
+  void report(SteadyTime begin);
 
   // -- who comes, who goes
   void take_news();
@@ -135,6 +136,7 @@ class StepLoop {
   DeviceBuffer features_;
   bool stopping_ = false;
   int prompt_rows_ = 0;  // of this step
+  StepReport report_;    // likewise; rows 0: no pass was run
   double rate_rows_ = 0, rate_seconds_ = 0;
 
   EngineNumbers now_;

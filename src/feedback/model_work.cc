@@ -1,6 +1,7 @@
 #include "feedback/model_work.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lathe {
 
@@ -67,7 +68,11 @@ class WorkCounter {
     if (!w.router.empty()) product(w.router);
     const double share =
         w.experts.empty() ? 0 : static_cast<double>(config_.top_k) / static_cast<double>(w.experts.size());
-    for (const MlpWeights& expert : w.experts) mlp(expert, share);
+    for (const MlpWeights& expert : w.experts) {
+      mlp(expert, share);
+      for (const Weight* one : {&expert.gate, &expert.up, &expert.down}) work_.expert_bytes += bytes_of(*one);
+    }
+    if (share > 0) work_.expert_share = share;
     for (const MlpWeights& shared : w.shared) mlp(shared);
   }
 
@@ -79,6 +84,11 @@ class WorkCounter {
 }  // namespace
 
 ModelWork model_work(const glm5_next::TextTower& tower) { return WorkCounter(tower).count(); }
+
+int64_t ModelWork::weight_bytes_of(int64_t rows) const {
+  const double read = 1 - std::pow(1 - expert_share, static_cast<double>(rows));
+  return weight_bytes + static_cast<int64_t>((read - expert_share) * static_cast<double>(expert_bytes));
+}
 
 int64_t ModelWork::context_bytes(int64_t context) const {
   return context * index_bytes_per_position + std::min(context, most_positions) * latent_bytes_per_position;

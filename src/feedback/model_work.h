@@ -16,9 +16,13 @@ struct ProductFlop {
 struct ModelWork {
   int64_t weight_bytes = 0;        // that one token's pass reads: every weight once, top_k experts a MoE layer, no MTP
   int64_t state_update_bytes = 0;  // KDA states in and out
+  int64_t expert_bytes = 0;        // of all routed experts
+  double expert_share = 0;         // of them that one row reads
   ProductFlop row;                 // linear, mlp and moe, per row
   ProductFlop logit_row;           // lm_head, per row of logits
 
+  // Of a pass of so many rows, as many experts as rows that choose evenly would take.
+  int64_t weight_bytes_of(int64_t rows) const;
   // Latents and pooled keys that one token reads at a context length.
   int64_t context_bytes(int64_t context) const;
 
