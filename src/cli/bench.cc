@@ -33,7 +33,8 @@ Status report_rows(const BenchReporting& reporting, const std::vector<NumberRow>
 }
 
 void add_bench(CLI::App& app, Chosen& chosen) {
-  CLI::App* bench = app.add_subcommand("bench", "Measured speed: of the machine, of operators, of whole models, of a service");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measured speed: of the machine, of operators, of whole models, of a service");
   bench->group(kMeasure);
   bench->require_subcommand(1);
   add_bench_machine(*bench, chosen);

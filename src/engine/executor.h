@@ -12,13 +12,6 @@
 
 namespace lathe {
 
-// Faults that a test plants, to see that it would notice them. All off in service.
-struct PlantedFaults {
-  bool skipped_fold = false;      // a ring is forgotten instead of being folded into the state
-  bool dropped_tail = false;      // what a sequence goes on from has lost the open pool's rows
-  bool cursor_per_layer = false;  // the ring's cursor moves after each layer instead of after the step
-};
-
 struct ExecutorOptions {
   DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0;       // 0: no replay ring
@@ -29,14 +22,14 @@ struct ExecutorOptions {
   Partition partition;
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
-  PlantedFaults faults;
-  Recorder* probes = nullptr;  // outlives the executor
+  Recorder* probes = nullptr;      // outlives the executor
 };
 
 // Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has
-// succeeded, once. One thread.
+// succeeded, once. One thread. What is virtual is so for tests that plant a fault.
 class Executor {
  public:
+  virtual ~Executor() = default;
   // device, pool and checkpoint outlive the executor; comm is set when the partition has more than one rank.
   static Result<std::unique_ptr<Executor>> create(const glm5_next::Config& config, const Checkpoint& checkpoint,
                                                   Device& device, ThreadPool& pool, Communicator* comm,
@@ -44,7 +37,8 @@ class Executor {
 
   // One pass. Pages are reserved, rings folded where a run without ring needs it, positions advanced by all rows.
   // The output is valid until the next call. Rows in a ring: advance by fewer through accept().
-  Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr, Rows features = {});
+  virtual Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr,
+                                            Rows features = {});
 
   // The MTP block over rows [position, position + tokens) of each run; see TextTower::mtp_forward.
   // `previous` is [rows of all runs in order, hidden]. `past`: where each run's rows begin.
@@ -59,7 +53,7 @@ class Executor {
   // an MTP block; their last one is also kept in the sequence's memory (SequenceMemory::last_hidden).
   Rows hidden_of_last_run(SequenceId sequence) const;
 
-  Status fold(const std::vector<SequenceId>& sequences);
+  virtual Status fold(const std::vector<SequenceId>& sequences);
 
   // Other variants from now on; returns those before.
   Choices use(Choices choices) { return std::exchange(options_.choices, std::move(choices)); }
@@ -76,8 +70,11 @@ class Executor {
   const Batch& last_batch() const { return *batch_; }
   int64_t activation_bytes() const { return activations_.capacity_bytes(); }
 
- private:
+ protected:
   Executor(Device& device, ThreadPool& pool, Communicator* comm) : device_(device), pool_(pool), comm_(comm) {}
+  Status load(const glm5_next::Config& config, const Checkpoint& checkpoint, const ExecutorOptions& options);
+
+ private:
   Status make_room(int64_t rows, int64_t logit_rows);
   void keep_hidden(const std::vector<Run>& runs, const Rows& hidden);
   void copy_row(const Rows& to, const Rows& from);
@@ -90,7 +87,7 @@ class Executor {
   std::unique_ptr<glm5_next::TextTower> tower_;
   std::unique_ptr<SequenceMemory> memory_;
   Arena activations_, scratch_;
-  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<Batch> batch_ = std::make_unique<Batch>();
   std::vector<std::pair<SequenceId, Rows>> hidden_;  // of the last run()
   int64_t step_ = 0;
 };

@@ -23,6 +23,12 @@ struct StepReport {
   double seconds = 0;
 };
 
+// What a service is made of. A test may put parts of its own in their place.
+struct ServiceParts {
+  std::function<decltype(make_device)> device = make_device;
+  std::function<decltype(Executor::create)> executor = Executor::create;
+};
+
 struct ServiceOptions {
   EngineOptions engine;
   bool strict = false;       // a row's logits depend, bit for bit, on its prefix alone (serving.md 11)
@@ -38,13 +44,12 @@ struct ServiceOptions {
   int max_queue = 1024;
   double max_queue_capacities = 4;  // queued prompt tokens, in capacities of the pages
   double max_wait_seconds = 60;     // estimated
-  int audit_tokens_per_minute = 0;  // shadow verification; 0: off
-  Auditor* auditor = nullptr;       // who is told what it finds
-  // Not of a configuration: watchers of the passes, and what a test plants.
+  AuditOptions audit;               // shadow verification
+  // Not of a configuration: watchers of the passes, and what a test puts in.
   StepObserver* step_observer = nullptr;
   OpObserver* op_observer = nullptr;
   std::function<void(const StepReport&)> on_step;  // on the loop's thread
-  PlantedFaults faults;
+  ServiceParts parts;
 };
 
 // Why a request wasn't taken.
@@ -90,6 +95,8 @@ class Service {
   // Puts media in place of their placeholders' spellings: see expand_placeholders.
   virtual Result<std::vector<int32_t>> expand(std::vector<int32_t> ids, const Media& media) const = 0;
 
+  // Whether a request of so many prompt tokens and choices would be refused now; before it costs anything.
+  virtual std::optional<Refusal> would_refuse(int64_t prompt_tokens, int choices) const = 0;
   // Taken into the queue, or refused at once. The sink may be called before submit returns.
   virtual std::optional<Refusal> submit(Request request, EventSink sink) = 0;
   // Ends within one step; the sink gets kFailed with kCancelled. False if no such request is in flight.

@@ -1,6 +1,7 @@
 #include "feedback/bench_serve.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "feedback/ceilings.h"
@@ -22,17 +23,31 @@ constexpr int kPrefix = 4096, kTail = 16;
 // Splits steps into operators and the rest. Its own clock reads count as rest.
 class StepTimes final : public OpObserver {
  public:
+  struct Share {
+    const char *op, *variant;
+    double us;
+  };
   struct Step {
     StepReport report;
     double ops_us = 0;
+    std::vector<Share> by_op;
     double us() const { return report.seconds * 1e6; }
   };
 
   void begin(const char*, const char*, Address) override { begun_ = Clock::now(); }
-  void end(const char*, const char*, Address) override {
-    ops_us_ += std::chrono::duration<double, std::micro>(Clock::now() - begun_).count();
+  void end(const char* op, const char* variant, Address) override {
+    const double us = std::chrono::duration<double, std::micro>(Clock::now() - begun_).count();
+    ops_us_ += us;
+    // Names are static, and there are few.
+    auto at =
+        std::find_if(by_op_.begin(), by_op_.end(), [&](const Share& s) { return s.op == op && s.variant == variant; });
+    if (at == by_op_.end()) at = by_op_.insert(at, {op, variant, 0});
+    at->us += us;
   }
-  void step(const StepReport& report) { steps_.push_back({report, std::exchange(ops_us_, 0)}); }
+  void step(const StepReport& report) {
+    steps_.push_back({report, std::exchange(ops_us_, 0), by_op_});
+    for (Share& s : by_op_) s.us = 0;
+  }
 
   // Of so many rows, none of a prompt.
   std::vector<Step> decodes_of(int rows) const {
@@ -46,6 +61,7 @@ class StepTimes final : public OpObserver {
  private:
   SteadyTime begun_;
   double ops_us_ = 0;
+  std::vector<Share> by_op_;
   std::vector<Step> steps_;
 };
 
@@ -120,12 +136,11 @@ Status ServeBench::count_work() {
   LATHE_ASSIGN(const auto executor, Executor::create(config, checkpoint, *device, pool_, nullptr,
                                                      {.dtype = config.text.dtype, .slots = 1, .pages = 2}));
   work_ = model_work(executor->tower());
-  LATHE_ASSIGN(ceilings_,
-               CeilingBench::create(std::clamp(work_.weight_bytes, int64_t{64} << 20, kLargestCeilingSet)));
+  LATHE_ASSIGN(ceilings_, CeilingBench::create(std::clamp(work_.weight_bytes, int64_t{64} << 20, kLargestCeilingSet)));
   return Status::ok();
 }
 
-// What the ceilings allow a step of so many choices at a context: the slower of its bytes and its products.
+// What the ceilings allow a step of so many choices at a context: the slower of its bytes and its arithmetic.
 double ServeBench::roof_us(int rows, int context, NumberRow& counted) {
   const int64_t reads = work_.weight_bytes_of(rows) + rows * work_.context_bytes(context);
   const int64_t updates = rows * work_.state_update_bytes;
@@ -134,17 +149,17 @@ double ServeBench::roof_us(int rows, int context, NumberRow& counted) {
     return static_cast<double>(bytes) / ceilings_->bandwidth(pool_, traffic, set, kCeilingSamples).median;
   };
   const double memory = seconds(reads, Traffic::kRead) + seconds(updates, Traffic::kUpdate);
-  double products = 0;
-  const auto spend = [&](Precision precision, double of_row, double of_logits) {
-    const double flop = rows * (of_row + of_logits);
-    if (flop > 0) products += flop / ceilings_->dot_peak(pool_, precision, kCeilingSamples).rate.median;
+  double compute = 0;
+  const auto spend = [&](Precision precision, double of_row) {
+    if (of_row > 0) compute += rows * of_row / ceilings_->dot_peak(pool_, precision, kCeilingSamples).rate.median;
   };
-  spend(Precision::kFp32, work_.row.fp32, work_.logit_row.fp32);
-  spend(Precision::kBf16, work_.row.bf16, work_.logit_row.bf16);
-  spend(Precision::kInt8, work_.row.int8, work_.logit_row.int8);
+  const double mixing = work_.mixing_flop(context);
+  spend(Precision::kFp32, work_.row.fp32 + work_.logit_row.fp32 + mixing);
+  spend(Precision::kBf16, work_.row.bf16 + work_.logit_row.bf16);
+  spend(Precision::kInt8, work_.row.int8 + work_.logit_row.int8);
   counted.bytes = static_cast<double>(reads + updates);
-  counted.flop = rows * (work_.row.all() + work_.logit_row.all());
-  return std::max(memory, products) * 1e6;
+  counted.flop = rows * (work_.row.all() + work_.logit_row.all() + mixing);
+  return std::max(memory, compute) * 1e6;
 }
 
 Status ServeBench::steps() {
@@ -170,7 +185,11 @@ Status ServeBench::steps_of(Service& service, StepTimes& times, int rows) {
     if (t.failed || t.refused) return internal("a request of the bench failed");
   roof = (roof + roof_us(rows, context, counted)) / 2;
   std::vector<double> whole, outside;
-  for (const StepTimes::Step& s : times.decodes_of(rows)) whole.push_back(s.us()), outside.push_back(s.us() - s.ops_us);
+  std::map<std::pair<std::string, std::string>, std::vector<double>> shares;
+  for (const StepTimes::Step& s : times.decodes_of(rows)) {
+    whole.push_back(s.us()), outside.push_back(s.us() - s.ops_us);
+    for (const StepTimes::Share& one : s.by_op) shares[{one.op, one.variant}].push_back(one.us);
+  }
   if (whole.empty()) return internal("no step decoded {} rows at once", rows);
   const Spread step = spread_of(whole), rest = spread_of(outside);
   const std::string name = fmt::format("step_rows{}", rows);
@@ -186,6 +205,10 @@ Status ServeBench::steps_of(Service& service, StepTimes& times, int rows) {
   other.note = fmt::format("of the step, outside operators; {}",
                            judged(rest.median <= allowed && (rows == 1 || share <= 0.05),
                                   fmt::format("at most {:.0f} us{}", allowed, rows == 1 ? "" : " and 5 %")));
+  for (auto& [op, us] : shares)
+    if (const double median = spread_of(us).median; median > 0)
+      rows_.push_back(
+          {.op = op.first, .variant = op.second, .case_name = name + "/share", .device = "cpu", .median_us = median});
   return Status::ok();
 }
 
@@ -327,21 +350,14 @@ Status ServeBench::speculation() {
       return value(drafting->stats()) - value(before);
     };
     const double drafted = counted("spec_draft_tokens_total"), accepted = counted("spec_accepted_tokens_total");
-    row.note = fmt::format("times as fast as without; {:.2f} of {:.0f} drafts right; {}",
-                           drafted > 0 ? accepted / drafted : 0, drafted,
-                           task.gains ? judged(*row.ratio >= 1.3, "at least 1.3") : judged(*row.ratio >= 0.97, "at least 0.97"));
+    row.note = fmt::format(
+        "times as fast as without; {:.2f} of {:.0f} drafts right; {}", drafted > 0 ? accepted / drafted : 0, drafted,
+        task.gains ? judged(*row.ratio >= 1.3, "at least 1.3") : judged(*row.ratio >= 0.97, "at least 0.97"));
   }
   return Status::ok();
 }
 
 // -- load
-
-double sum_of(const ServiceStats& stats, std::string_view name) {
-  double sum = 0;
-  for (const Metric& m : stats.metrics)
-    if (m.name == name) sum += m.value;
-  return sum;
-}
 
 void ServeBench::report_load(const std::string& name, const LoadResult& result, const ServiceStats& before,
                              const ServiceStats& after) {
@@ -357,7 +373,8 @@ void ServeBench::report_load(const std::string& name, const LoadResult& result, 
     if (t.tokens > 1) per_token.push_back(t.decode_us() / (t.tokens - 1));
   }
   const auto percentiles = [&](const char* what, const std::vector<double>& values) {
-    for (const int p : {50, 90, 99}) add_row(fmt::format("{}/{}_p{}", name, what, p), options_.drafts, quantile(values, p / 100.0));
+    for (const int p : {50, 90, 99})
+      add_row(fmt::format("{}/{}_p{}", name, what, p), options_.drafts, quantile(values, p / 100.0));
   };
   percentiles("ttft", first), percentiles("itl", gaps), percentiles("tpot", per_token);
   add_row(name + "/input", options_.drafts).tokens_per_s = input / result.seconds;
@@ -380,8 +397,8 @@ void ServeBench::report_load(const std::string& name, const LoadResult& result, 
     return std::pair(0.0, 0.0);
   };
   const double steps = length(after).second - length(before).second;
-  if (steps > 0) ratio("acceptance_length", (length(after).first - length(before).first) / steps,
-                       "tokens a verification step");
+  if (steps > 0)
+    ratio("acceptance_length", (length(after).first - length(before).first) / steps, "tokens a verification step");
 }
 
 Status ServeBench::load() {

@@ -19,7 +19,7 @@ struct NumberRow {
   std::optional<double> error_of_tolerance;  // that over the contract's tolerance
   std::optional<double> tokens_per_s;
   std::optional<double> ratio;  // of two numbers of the same run; the note says which
-  std::string note;  // where a number comes from, if it isn't plain
+  std::string note;             // where a number comes from, if it isn't plain
 };
 
 // Absent numbers become null, infinite ones the string "inf": a reader sees every field in every row.

@@ -49,7 +49,7 @@ class LoadClient {
 // A request of ids that mean nothing: ends are ignored, so that it has just these lengths.
 struct LoadShape {
   int input = 256, output = 64;
-  double shared = 0;   // of the prompt: the same in all requests
+  double shared = 0;    // of the prompt: the same in all requests
   double pictures = 0;  // of the requests: with one picture, which adds its tokens
   uint64_t seed = 1;
 };

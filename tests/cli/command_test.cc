@@ -33,7 +33,7 @@ TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
   for (const char* command : {"verify", "bench", "logits", "version"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
   for (const char* command :
-       {"verify", "bench ops", "bench machine", "bench model", "logits", "serve", "check-config"}) {
+       {"verify", "bench ops", "bench machine", "bench model", "bench serve", "logits", "serve", "check-config"}) {
     const Outcome one = lathe(std::string(command) + " --help");
     EXPECT_EQ(one.exit_code, 0) << command;
     EXPECT_NE(one.out.find("Examples:"), std::string::npos) << command;
@@ -41,9 +41,10 @@ TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
 }
 
 TEST(Command, UsageErrorsAreTwoAndGoToStderr) {
-  for (const char* arguments : {"", "nonsense", "verify --threads 0", "verify --threads many", "verify --device gpu",
-                                "verify --variant add", "verify --variant", "bench", "bench nonsense",
-                                "verify --no-such-option", "bench model", "bench model no/such/file.json"}) {
+  for (const char* arguments :
+       {"", "nonsense", "verify --threads 0", "verify --threads many", "verify --device gpu", "verify --variant add",
+        "verify --variant", "bench", "bench nonsense", "verify --no-such-option", "bench serve", "bench model",
+        "bench model no/such/file.json"}) {
     const Outcome o = lathe(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_EQ(o.out, "") << arguments;
