@@ -24,6 +24,7 @@ struct ServerConfig {
   int64_t checkpoints = 0, checkpoint_interval = 1024, host_tier_bytes = 0;
   int64_t drafts = 3;
   int64_t audit_tokens_per_minute = 0;
+  double audit_share = 1;
 
   // -- listeners
   std::string host = "127.0.0.1";
@@ -56,6 +57,7 @@ struct ServerConfig {
   // -- what is told
   std::string log_level = "info";
   bool log_prompts = false, vllm_metrics = false;
+  std::string trace;  // "": none
 };
 
 // One key of the configuration: what check-config, the documents and the help text say about it.

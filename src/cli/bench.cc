@@ -33,17 +33,20 @@ Status report_rows(const BenchReporting& reporting, const std::vector<NumberRow>
 }
 
 void add_bench(CLI::App& app, Chosen& chosen) {
-  CLI::App* bench = app.add_subcommand("bench", "Measured speed: of the machine, of operators, of whole models");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measured speed: of the machine, of operators, of whole models, of a service");
   bench->group(kMeasure);
   bench->require_subcommand(1);
   add_bench_machine(*bench, chosen);
   add_bench_ops(*bench, chosen);
   add_bench_model(*bench, chosen);
+  add_bench_serve(*bench, chosen);
   bench->footer(
       "Examples:\n"
       "  lathe bench machine\n"
       "  lathe bench ops 'kda_*' --record\n"
-      "  lathe bench model bench/configs/1b.json --format bf16");
+      "  lathe bench model bench/configs/1b.json --format bf16\n"
+      "  lathe bench serve --model models/demo");
 }
 
 }  // namespace lathe

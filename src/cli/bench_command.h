@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "feedback/number_row.h"
 
-// What the three benches of `lathe bench` share.
+// What the four benches of `lathe bench` share.
 namespace lathe {
 
 struct BenchReporting {
@@ -21,5 +21,6 @@ Status report_rows(const BenchReporting& reporting, const std::vector<NumberRow>
 void add_bench_machine(CLI::App& bench, Chosen& chosen);
 void add_bench_ops(CLI::App& bench, Chosen& chosen);
 void add_bench_model(CLI::App& bench, Chosen& chosen);
+void add_bench_serve(CLI::App& bench, Chosen& chosen);
 
 }  // namespace lathe

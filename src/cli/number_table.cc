@@ -20,6 +20,7 @@ std::string number_line(const NumberRow& row) {
     line += fmt::format("  {}OP/s", with_prefix(*row.flop / *row.median_us * 1e6));
   if (row.tokens_per_s) line += fmt::format("  {:.1f} tokens/s", *row.tokens_per_s);
   if (row.roof_fraction) line += fmt::format("  {:.2f} of roof", *row.roof_fraction);
+  if (row.ratio) line += fmt::format("  {:.3g}", *row.ratio);
   if (row.error_ratio)
     line += fmt::format("  error {:.2g} ({:.2f} of tolerance)", *row.error_ratio, row.error_of_tolerance.value_or(0));
   if (!row.note.empty()) line += "  [" + row.note + "]";

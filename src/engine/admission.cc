@@ -5,15 +5,14 @@
 
 namespace lathe {
 
-std::optional<Refusal> refuse(const Request& request, const AdmissionLoad& load, const AdmissionLimits& limits) {
-  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+std::optional<Refusal> refuse(int64_t prompt, int choices, const AdmissionLoad& load, const AdmissionLimits& limits) {
   if (prompt >= limits.max_context)
     return Refusal{Refusal::Why::kTooLong,
                    fmt::format("the prompt has {} tokens, the context holds {} with at least one to generate", prompt,
                                limits.max_context)};
-  if (request.n > limits.max_choices)
+  if (choices > limits.max_choices)
     return Refusal{Refusal::Why::kTooLong,
-                   fmt::format("n is {}, the server decodes {} at once", request.n, limits.max_choices)};
+                   fmt::format("n is {}, the server decodes {} at once", choices, limits.max_choices)};
   if (load.queued_requests >= limits.max_queue)
     return Refusal{Refusal::Why::kQueueFull, fmt::format("{} requests are waiting", load.queued_requests)};
   // A request on its own may be as large as it likes: it only has to fit.

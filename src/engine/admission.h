@@ -21,7 +21,8 @@ struct AdmissionLimits {
   int max_choices = 0;  // of one request
 };
 
-// Whether a request may join the queue (serving.md 7).
-std::optional<Refusal> refuse(const Request& request, const AdmissionLoad& load, const AdmissionLimits& limits);
+// Whether a request of so many prompt tokens and choices may join the queue (serving.md 7).
+std::optional<Refusal> refuse(int64_t prompt_tokens, int choices, const AdmissionLoad& load,
+                              const AdmissionLimits& limits);
 
 }  // namespace lathe

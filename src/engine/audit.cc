@@ -38,16 +38,17 @@ class LastStreams final : public StepObserver {
 
 }  // namespace
 
-ShadowAudit::ShadowAudit(Executor& executor, int tokens_per_minute, Auditor* auditor)
+ShadowAudit::ShadowAudit(Executor& executor, const AuditOptions& options)
     : executor_(executor),
-      per_second_(tokens_per_minute / 60.0),
-      auditor_(auditor),
+      per_second_(options.tokens_per_minute / 60.0),
+      share_(options.share),
+      auditor_(options.auditor),
       sampler_(executor.tower().config().vocab) {
   for (const char* v : {"kda_prefill=sequential", "sparse_mla=absorbed"}) LATHE_CHECK(plain_.add(v).is_ok());
 }
 
 void ShadowAudit::offer(AuditSample sample, SteadyTime now) {
-  if (per_second_ <= 0) return;
+  if (per_second_ <= 0 || std::uniform_real_distribution<double>()(random_) >= share_) return;
   // What isn't used within ten minutes is lost.
   if (last_) allowance_ += per_second_ * std::chrono::duration<double>(now - *last_).count();
   allowance_ = std::min(allowance_, per_second_ * 600);

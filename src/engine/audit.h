@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,15 @@ class Auditor {
   virtual void clean(const std::string& id, int tokens) = 0;
 };
 
-// Keeps to a budget of replayed tokens a minute: what doesn't fit isn't taken.
+struct AuditOptions {
+  int tokens_per_minute = 0;   // budget: what doesn't fit isn't replayed; 0: off
+  double share = 1;            // of answers, drawn at random, that are offered the budget
+  Auditor* auditor = nullptr;  // who is told what is found
+};
+
 class ShadowAudit {
  public:
-  ShadowAudit(Executor& executor, int tokens_per_minute, Auditor* auditor);
+  ShadowAudit(Executor& executor, const AuditOptions& options);
 
   // Perhaps takes the answer for later. Answers with edited logits (penalties, biases, grammars) or pictures can't be
   // judged by the model's logits alone: don't offer them.
@@ -59,8 +65,9 @@ class ShadowAudit {
   void finish();
 
   Executor& executor_;
-  const double per_second_;
+  const double per_second_, share_;
   Auditor* auditor_;
+  std::minstd_rand random_{std::random_device()()};
   Sampler sampler_;
   Choices plain_;
   double allowance_ = 0;  // tokens that may be replayed now

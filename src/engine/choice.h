@@ -112,9 +112,12 @@ struct ActiveRequest {
   bool forked = false;                           // the prompt is in memory and every choice on its own
   bool started = false;                          // kStarted was told
   bool over = false;
+  int64_t serial = 0;           // in a trace
+  const char* phase = nullptr;  // likewise: what it is in
   std::vector<OutputToken> prompt_logprobs;
-  bool encoded = false;  // its pictures are, if it needs them
   PictureFeatures pictures;
+  std::deque<size_t> to_encode;  // pictures without which it can't go on
+  double encode_seconds = 0;
   Usage usage;
 };
 

@@ -26,7 +26,7 @@ class Buckets {
 
 // What the step loop counts. A value: the loop's own is copied out once a step.
 struct EngineNumbers {
-  static constexpr int kFailures = 7;  // of enum Failure
+  static constexpr int kFailures = 8;  // of enum Failure
   enum Phase { kQueued, kPrefill, kDecode, kPhases };
 
   uint64_t finished_stop = 0, finished_length = 0, failed[kFailures] = {};

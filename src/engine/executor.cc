@@ -11,24 +11,6 @@ namespace {
 // For what operators need within a call. On the cpu address space, touched as it is used; on a card memory.
 constexpr int64_t kScratchBytes = int64_t{64} << 30, kCudaScratchBytes = int64_t{4} << 30;
 
-// The planted fault cursor_per_layer, on a device that shares host memory.
-class CursorMover final : public StepObserver {
- public:
-  CursorMover(const Batch& batch, int length) : batch_(batch), length_(length) {}
-  void layer_done(int) override {
-    const PhaseRows& p = batch_.replay;
-    for (int64_t i = 0; i < p.slot.count; ++i) {
-      const int rows = p.runs.start[i + 1] - p.runs.start[i];
-      int32_t& cursor = const_cast<int32_t&>(batch_.cursor[p.slot[i]]);
-      if (cursor + 2 * rows <= length_) cursor += rows;
-    }
-  }
-
- private:
-  const Batch& batch_;
-  int length_;
-};
-
 int64_t rows_of(const std::vector<Run>& runs) {
   int64_t rows = 0;
   for (const Run& r : runs) rows += static_cast<int64_t>(r.tokens.size());
@@ -47,21 +29,25 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
                                                    Device& device, ThreadPool& pool, Communicator* comm,
                                                    const ExecutorOptions& options) {
   std::unique_ptr<Executor> e(new Executor(device, pool, comm));
-  e->options_ = options;
-  if (options.probes) e->op_probe_ = std::make_unique<OpProbe>(options.probes, options.observer);
-  e->limits_ = glm5_next::pass_limits(config, glm5_next::take_inventory(config, checkpoint).tensors, options.dtype,
-                                      options.partition);
-  LATHE_ASSIGN(glm5_next::TextWeights weights,
-               glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
-  e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
-  LATHE_ASSIGN(e->memory_,
-               SequenceMemory::create(device, e->tower_->memory_shape(options.replay_length, options.max_draft),
-                                      options.slots, options.pages, options.checkpoints));
-  if (device.kind() != DeviceKind::kSim) {  // whose queue has its own
-    const bool card = device.kind() == DeviceKind::kCuda;
-    LATHE_ASSIGN(e->scratch_, Arena::create(device, card ? kCudaScratchBytes : kScratchBytes));
-  }
+  LATHE_RETURN_IF_ERROR(e->load(config, checkpoint, options));
   return e;
+}
+
+Status Executor::load(const glm5_next::Config& config, const Checkpoint& checkpoint, const ExecutorOptions& options) {
+  options_ = options;
+  if (options.probes) op_probe_ = std::make_unique<OpProbe>(options.probes, options.observer);
+  limits_ = glm5_next::pass_limits(config, glm5_next::take_inventory(config, checkpoint).tensors, options.dtype,
+                                   options.partition);
+  LATHE_ASSIGN(glm5_next::TextWeights weights,
+               glm5_next::load_text_weights(config.text, checkpoint, device_, options.partition));
+  tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);
+  LATHE_ASSIGN(memory_, SequenceMemory::create(device_, tower_->memory_shape(options.replay_length, options.max_draft),
+                                               options.slots, options.pages, options.checkpoints));
+  if (device_.kind() != DeviceKind::kSim) {  // whose queue has its own
+    const bool card = device_.kind() == DeviceKind::kCuda;
+    LATHE_ASSIGN(scratch_, Arena::create(device_, card ? kCudaScratchBytes : kScratchBytes));
+  }
+  return Status::ok();
 }
 
 OpContext Executor::op_context() {
@@ -98,12 +84,10 @@ Result<glm5_next::StepOutput> Executor::run(const std::vector<Run>& runs, StepOb
   hidden_.clear();
   {
     const ProbeSpan probe(probes, "form batch");
-    LATHE_ASSIGN(batch_, Batch::build(device_, runs, *memory_, options_.partition));
+    LATHE_RETURN_IF_ERROR(batch_->rebuild(device_, runs, {}, *memory_, options_.partition));
     LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   }
   ++step_;
-  CursorMover mover(*batch_, memory_->shape().replay_length);
-  if (options_.faults.cursor_per_layer) observer = &mover;
   const glm5_next::Step step{op_context(), *batch_, *memory_, activations_, observer, features};
   LATHE_ASSIGN(glm5_next::StepOutput out, tower_->forward(step));
   for (const Run& r : runs) {
@@ -158,7 +142,7 @@ Result<glm5_next::StepOutput> Executor::run_mtp(const std::vector<Run>& runs, co
     LATHE_RETURN_IF_ERROR(
         memory_->reserve_rows(runs[i].sequence, past[i], past[i] + static_cast<int>(runs[i].tokens.size())));
   hidden_.clear();
-  LATHE_ASSIGN(batch_, Batch::build_at(device_, runs, past, *memory_, options_.partition));
+  LATHE_RETURN_IF_ERROR(batch_->rebuild(device_, runs, past, *memory_, options_.partition));
   LATHE_RETURN_IF_ERROR(make_room(batch_->all_rows, batch_->logit_row.count));
   const glm5_next::Step step{op_context(), *batch_, *memory_, activations_, nullptr, {}};
   return tower_->mtp_forward(step, previous);
@@ -182,10 +166,6 @@ Result<std::vector<LiveThread>> Executor::quiesce() {
 
 Status Executor::fold(const std::vector<SequenceId>& sequences) {
   if (sequences.empty()) return Status::ok();
-  if (options_.faults.skipped_fold) {
-    for (SequenceId id : sequences) memory_->folded(id);
-    return Status::ok();
-  }
   return tower_->fold(op_context(), *memory_, sequences);
 }
 

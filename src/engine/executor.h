@@ -13,13 +13,6 @@
 
 namespace lathe {
 
-// Faults that a test plants, to see that it would notice them. All off in service.
-struct PlantedFaults {
-  bool skipped_fold = false;      // a ring is forgotten instead of being folded into the state
-  bool dropped_tail = false;      // what a sequence goes on from has lost the open pool's rows
-  bool cursor_per_layer = false;  // the ring's cursor moves after each layer instead of after the step
-};
-
 struct ExecutorOptions {
   DType dtype = DType::kBF16;  // of activations and caches
   int replay_length = 0;       // 0: no replay ring
@@ -30,14 +23,14 @@ struct ExecutorOptions {
   Partition partition;
   Choices choices;
   OpObserver* observer = nullptr;  // sees every operator call of the passes
-  PlantedFaults faults;
-  Recorder* probes = nullptr;  // outlives the executor
+  Recorder* probes = nullptr;      // outlives the executor
 };
 
 // Runs forward passes over batches of runs and is the only one that moves sequences forward: after a pass has
-// succeeded, once. One thread.
+// succeeded, once. One thread. What is virtual is so for tests that plant a fault.
 class Executor {
  public:
+  virtual ~Executor() = default;
   // device, pool and checkpoint outlive the executor; comm is set when the partition has more than one rank.
   static Result<std::unique_ptr<Executor>> create(const glm5_next::Config& config, const Checkpoint& checkpoint,
                                                   Device& device, ThreadPool& pool, Communicator* comm,
@@ -45,7 +38,8 @@ class Executor {
 
   // One pass. Pages are reserved, rings folded where a run without ring needs it, positions advanced by all rows.
   // The output is valid until the next call. Rows in a ring: advance by fewer through accept().
-  Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr, Rows features = {});
+  virtual Result<glm5_next::StepOutput> run(const std::vector<Run>& runs, StepObserver* observer = nullptr,
+                                            Rows features = {});
 
   // Logits of rows [first, first + count) of that output's hidden rows: for callers that want more rows than limits()
   // has room for. Valid until the next call.
@@ -64,7 +58,7 @@ class Executor {
   // an MTP block; their last one is also kept in the sequence's memory (SequenceMemory::last_hidden).
   Rows hidden_of_last_run(SequenceId sequence) const;
 
-  Status fold(const std::vector<SequenceId>& sequences);
+  virtual Status fold(const std::vector<SequenceId>& sequences);
 
   // Other variants from now on; returns those before.
   Choices use(Choices choices) { return std::exchange(options_.choices, std::move(choices)); }
@@ -83,8 +77,11 @@ class Executor {
   int64_t activation_bytes() const { return activations_.capacity_bytes(); }
   int64_t scratch_peak_bytes() const { return scratch_.peak_bytes(); }
 
- private:
+ protected:
   Executor(Device& device, ThreadPool& pool, Communicator* comm) : device_(device), pool_(pool), comm_(comm) {}
+  Status load(const glm5_next::Config& config, const Checkpoint& checkpoint, const ExecutorOptions& options);
+
+ private:
   Status make_room(int64_t rows, int64_t logit_rows);
   void keep_hidden(const std::vector<Run>& runs, const Rows& hidden);
   void copy_row(const Rows& to, const Rows& from);
@@ -99,7 +96,7 @@ class Executor {
   glm5_next::PassLimits limits_;
   Arena activations_, scratch_, logits_;
   DeviceBuffer row_numbers_;  // 0, 1, 2, ...
-  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<Batch> batch_ = std::make_unique<Batch>();
   std::vector<std::pair<SequenceId, Rows>> hidden_;  // of the last run()
   int64_t step_ = 0;
 };

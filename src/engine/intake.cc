@@ -15,12 +15,23 @@ std::optional<Refusal> Intake::submit(Request request, EventSink sink) {
   return refusal;
 }
 
-std::optional<Refusal> Intake::try_submit(Request& request, EventSink& sink) {
+std::optional<Refusal> Intake::closed() const {
   if (failed_) return Refusal{Refusal::Why::kFailed, "the engine has failed"};
   if (draining_ || news_.stop) return Refusal{Refusal::Why::kDraining, "the server is shutting down"};
+  return std::nullopt;
+}
+
+std::optional<Refusal> Intake::would_refuse(int64_t prompt_tokens, int choices) const {
+  std::lock_guard lock(mutex_);
+  if (auto refusal = closed()) return refusal;
+  return refuse(prompt_tokens, choices, load_, limits_);
+}
+
+std::optional<Refusal> Intake::try_submit(Request& request, EventSink& sink) {
+  if (auto refusal = closed()) return refusal;
   if (in_flight_.contains(request.id))
     return Refusal{Refusal::Why::kDuplicateId, fmt::format("a request named '{}' is in flight", request.id)};
-  if (auto refusal = refuse(request, load_, limits_)) return refusal;
+  if (auto refusal = refuse(std::ssize(request.prompt), request.n, load_, limits_)) return refusal;
   in_flight_.insert(request.id);
   ++load_.queued_requests;
   load_.queued_tokens += static_cast<int64_t>(request.prompt.size());

@@ -31,6 +31,7 @@ class Intake {
   };
 
   // -- any thread
+  std::optional<Refusal> would_refuse(int64_t prompt_tokens, int choices) const;
   std::optional<Refusal> submit(Request request, EventSink sink);
   bool cancel(const std::string& id);
   void flush_cache();
@@ -55,6 +56,7 @@ class Intake {
   int waiting() const;
 
  private:
+  std::optional<Refusal> closed() const;
   std::optional<Refusal> try_submit(Request& request, EventSink& sink);
   bool any_news() const {
     return !news_.fresh.empty() || !news_.cancelled.empty() || news_.flush_cache || news_.fail_all || news_.stop;

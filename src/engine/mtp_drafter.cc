@@ -51,8 +51,10 @@ Status MtpDrafter::pass(std::vector<Chain>& chains) {
   Device& device = executor_.device();
   const int64_t width = executor_.tower().config().hidden;
   const DType dtype = executor_.tower().dtype();
-  LATHE_ASSIGN(const DeviceBuffer buffer, DeviceBuffer::allocate(device, rows * width * dtype_bytes(dtype)));
-  const Rows previous{.data = buffer.as(), .dtype = dtype, .rows = rows, .width = width, .stride = width};
+  if (previous_.bytes() < rows * width * dtype_bytes(dtype)) {
+    LATHE_ASSIGN(previous_, DeviceBuffer::allocate(device, 2 * rows * width * dtype_bytes(dtype)));
+  }
+  const Rows previous{.data = previous_.as(), .dtype = dtype, .rows = rows, .width = width, .stride = width};
   int64_t row = 0;
   for (const Chain& c : chains)
     for (const Rows& piece : c.hidden) {

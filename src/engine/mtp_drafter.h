@@ -45,6 +45,7 @@ class MtpDrafter {
   Executor& executor_;
   Sampler sampler_;
   std::vector<DrawRow> rows_;
+  DeviceBuffer previous_;  // hidden rows, gathered
 };
 
 }  // namespace lathe

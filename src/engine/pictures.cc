@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "model/glm5_next/vision_tower.h"
-
 namespace lathe {
 
 std::vector<Grid> Media::image_grids() const {
@@ -100,31 +98,67 @@ Status place(const Media& media, const glm5_next::Config& config, const std::vec
   return Status::ok();
 }
 
+const Patches& patches_of(const Media& media, size_t index) {
+  return index < media.images.size() ? media.images[index] : media.clips[index - media.images.size()].patches;
+}
+
 }  // namespace
+
+Result<std::unique_ptr<PictureEncoder>> PictureEncoder::create(const glm5_next::Config& config,
+                                                               const Checkpoint& checkpoint, Executor& executor) {
+  if (!config.vision) return invalid("{}: has no vision_config: the model takes no pictures", config.file);
+  std::unique_ptr<PictureEncoder> e(new PictureEncoder(config, executor));
+  LATHE_ASSIGN(glm5_next::VisionWeights weights,
+               glm5_next::load_vision_weights(*config.vision, checkpoint, executor.device()));
+  e->tower_ = std::make_unique<glm5_next::VisionTower>(*config.vision, std::move(weights), executor.tower().dtype());
+  return e;
+}
+
+Result<PictureFeatures> PictureEncoder::place(const Media& media,
+                                              const std::vector<std::vector<int32_t>>& tokens) const {
+  PictureFeatures out;
+  const size_t count = media.images.size() + media.clips.size();
+  int64_t rows = 0, image_rows = 0;
+  for (size_t i = 0; i < count; ++i) {
+    out.first_row.push_back(rows);
+    const Patches* const one = &patches_of(media, i);
+    rows += tower_->feature_rows({&one, 1});
+    if (i + 1 == media.images.size()) image_rows = rows;
+  }
+  out.first_row.push_back(rows);
+  out.encoded.assign(count, false);
+  LATHE_RETURN_IF_ERROR(lathe::place(media, config_, tokens, image_rows, out.row_of_token));
+  const int64_t width = config_.vision->out_hidden;
+  const DType dtype = tower_->dtype();
+  LATHE_ASSIGN(out.buffer, DeviceBuffer::allocate(executor_.device(), rows * width * dtype_bytes(dtype)));
+  out.rows = {.data = out.buffer.as(), .dtype = dtype, .rows = rows, .width = width, .stride = width};
+  return out;
+}
+
+Status PictureEncoder::encode(const Media& media, size_t index, PictureFeatures& features) {
+  const Patches* const one = &patches_of(media, index);
+  const int64_t bytes = tower_->activation_bytes(int64_t{one->grid.h} * one->grid.w);
+  if (bytes > activations_.capacity_bytes()) {
+    activations_ = Arena();
+    LATHE_ASSIGN(activations_, Arena::create(executor_.device(), bytes));
+  }
+  activations_.reset();
+  const int64_t first = features.first_row[index];
+  LATHE_RETURN_IF_ERROR(tower_->encode(executor_.op_context(), activations_, {&one, 1},
+                                       features.rows.slice(first, features.first_row[index + 1] - first)));
+  LATHE_RETURN_IF_ERROR(executor_.device().synchronize());
+  features.encoded[index] = true;
+  return Status::ok();
+}
 
 Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint,
                                      Executor& executor, const std::vector<std::vector<int32_t>>& tokens) {
-  PictureFeatures out;
   // Without media an image token is a token like any other, as in the reference.
-  if (media.empty()) return out;
-  Device& device = executor.device();
-  LATHE_ASSIGN(glm5_next::VisionWeights weights, glm5_next::load_vision_weights(*config.vision, checkpoint, device));
-  const glm5_next::VisionTower tower(*config.vision, std::move(weights), executor.tower().dtype());
-  std::vector<const Patches*> all;
-  for (const Patches& p : media.images) all.push_back(&p);
-  const int64_t image_rows = tower.feature_rows(all);
-  for (const Clip& c : media.clips) all.push_back(&c.patches);
-  LATHE_RETURN_IF_ERROR(place(media, config, tokens, image_rows, out.row_of_token));
-
-  int64_t largest = 0;
-  for (const Patches* p : all) largest = std::max(largest, int64_t{p->grid.h} * p->grid.w);
-  const int64_t rows = tower.feature_rows(all), width = config.vision->out_hidden;
-  LATHE_ASSIGN(out.buffer, DeviceBuffer::allocate(device, rows * width * dtype_bytes(tower.dtype())));
-  out.rows = {.data = out.buffer.as(), .dtype = tower.dtype(), .rows = rows, .width = width, .stride = width};
-  LATHE_ASSIGN(Arena activations, Arena::create(device, tower.activation_bytes(largest)));
-  LATHE_RETURN_IF_ERROR(tower.encode(executor.op_context(), activations, all, out.rows));
-  LATHE_RETURN_IF_ERROR(device.synchronize());
-  return out;
+  if (media.empty()) return PictureFeatures();
+  LATHE_ASSIGN(const auto encoder, PictureEncoder::create(config, checkpoint, executor));
+  LATHE_ASSIGN(PictureFeatures features, encoder->place(media, tokens));
+  for (size_t i = 0; i < features.encoded.size(); ++i) LATHE_RETURN_IF_ERROR(encoder->encode(media, i, features));
+  return features;
 }
 
 }  // namespace lathe

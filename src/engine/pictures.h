@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "engine/executor.h"
 #include "image/clip.h"
 #include "image/placeholders.h"
+#include "model/glm5_next/vision_tower.h"
 
 namespace lathe {
 
@@ -36,10 +38,31 @@ struct PictureFeatures {
   Rows rows;
   DeviceBuffer buffer;
   std::vector<std::vector<int32_t>> row_of_token;  // by sequence, -1: none; empty if there is no media
+  std::vector<int64_t> first_row;                  // of each image, then of each clip, and the end
+  std::vector<bool> encoded;                       // likewise
 };
 
-// Runs the vision tower over media and assigns its features to the placeholders of already expanded token lists, in
-// order over all of them. Placeholders without media, and media without placeholders, are errors that count both.
+// The vision tower, with what it works in. One thread.
+class PictureEncoder {
+ public:
+  static Result<std::unique_ptr<PictureEncoder>> create(const glm5_next::Config& config, const Checkpoint& checkpoint,
+                                                        Executor& executor);
+  // Assigns features to the placeholders of already expanded token lists, in order over all of them; nothing is encoded
+  // yet. Placeholders without media, and media without placeholders, are errors that count both.
+  Result<PictureFeatures> place(const Media& media, const std::vector<std::vector<int32_t>>& tokens) const;
+  // Encodes one picture or clip; returns when its rows are there.
+  Status encode(const Media& media, size_t index, PictureFeatures& features);
+
+ private:
+  PictureEncoder(const glm5_next::Config& config, Executor& executor) : config_(config), executor_(executor) {}
+
+  const glm5_next::Config& config_;
+  Executor& executor_;
+  std::unique_ptr<glm5_next::VisionTower> tower_;
+  Arena activations_;
+};
+
+// Loads the tower for this media alone, and encodes all of it.
 Result<PictureFeatures> encode_media(const Media& media, const glm5_next::Config& config, const Checkpoint& checkpoint,
                                      Executor& executor, const std::vector<std::vector<int32_t>>& tokens);
 

@@ -16,6 +16,8 @@ const char* failure_name(Failure failure) {
       return "exhausted";
     case Failure::kDraining:
       return "draining";
+    case Failure::kInternal:
+      return "internal_error";
     case Failure::kEngine:
       return "engine";
   }

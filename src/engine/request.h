@@ -65,7 +65,16 @@ struct OutputToken {
 
 enum class FinishReason { kStop, kLength };
 // Why a request ended without a finish reason.
-enum class Failure { kCancelled, kDeadline, kGrammarDeadEnd, kNonFinite, kExhausted, kDraining, kEngine };
+enum class Failure {
+  kCancelled,
+  kDeadline,
+  kGrammarDeadEnd,
+  kNonFinite,
+  kExhausted,
+  kDraining,
+  kInternal,  // something of this request's own broke; others go on
+  kEngine,    // nothing goes on
+};
 const char* failure_name(Failure failure);
 
 struct Usage {

@@ -45,6 +45,9 @@ class LocalService final : public Service {
   int max_context() const override { return max_context_; }
   Result<std::vector<int32_t>> expand(std::vector<int32_t> ids, const Media& media) const override;
 
+  std::optional<Refusal> would_refuse(int64_t prompt_tokens, int choices) const override {
+    return intake_->would_refuse(prompt_tokens, choices);
+  }
   std::optional<Refusal> submit(Request request, EventSink sink) override {
     return intake_->submit(std::move(request), std::move(sink));
   }
@@ -69,6 +72,7 @@ class LocalService final : public Service {
   Result<ExecutorOptions> executor_options() const;
   Status make_executor();
   Status make_cache();
+  Status make_pictures();
 
   ServiceOptions options_;
   glm5_next::Config config_;
@@ -81,6 +85,7 @@ class LocalService final : public Service {
   int max_context_ = 0;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<PictureEncoder> pictures_;  // null: the model takes none
   std::unique_ptr<Intake> intake_;
   std::unique_ptr<StepLoop> loop_;
   std::thread thread_;
@@ -115,7 +120,6 @@ Result<ExecutorOptions> LocalService::executor_options() const {
   eo.replay_length = drafts && !options_.strict ? ring_length(config_.text.gate_bound) : 0;
   eo.max_draft = drafts ? options_.drafts : 0;
   eo.observer = options_.op_observer;
-  eo.faults = options_.faults;
   return eo;
 }
 
@@ -128,7 +132,7 @@ Status LocalService::make_executor() {
                                 .memory_shape(eo.replay_length, eo.max_draft);
   LATHE_ASSIGN(const Capacity capacity, plan_capacity(options_, shape, max_context_, free));
   eo.slots = capacity.slots, eo.pages = capacity.pages, eo.checkpoints = capacity.checkpoints;
-  LATHE_ASSIGN(executor_, Executor::create(config_, checkpoint_, *device_, pool_, nullptr, eo));
+  LATHE_ASSIGN(executor_, options_.parts.executor(config_, checkpoint_, *device_, pool_, nullptr, eo));
   const int64_t tokens = int64_t{capacity.pages - 2} * shape.page_tokens;
   max_context_ = static_cast<int>(std::min<int64_t>(max_context_, tokens - eo.max_draft - 1));
   return Status::ok();
@@ -140,6 +144,12 @@ Status LocalService::make_cache() {
   o.drafts = executor_->memory().shape().max_draft > 0;
   o.model = options_.engine.model;
   LATHE_ASSIGN(cache_, PrefixCache::create(executor_->memory(), *device_, o));
+  return Status::ok();
+}
+
+Status LocalService::make_pictures() {
+  if (!config_.vision) return Status::ok();
+  LATHE_ASSIGN(pictures_, PictureEncoder::create(config_, checkpoint_, *executor_));
   return Status::ok();
 }
 
@@ -160,6 +170,7 @@ Status LocalService::load() {
   LATHE_RETURN_IF_ERROR(settle_context());
   LATHE_RETURN_IF_ERROR(make_executor());
   LATHE_RETURN_IF_ERROR(make_cache());
+  LATHE_RETURN_IF_ERROR(make_pictures());
   const SequenceMemory& memory = executor_->memory();
   const int64_t capacity = int64_t{memory.pages()} * memory.shape().page_tokens;
   intake_ = std::make_unique<Intake>(AdmissionLimits{
@@ -169,7 +180,7 @@ Status LocalService::load() {
       .max_context = max_context_,
       .max_choices = options_.max_running});
   loop_ = std::make_unique<StepLoop>(
-      StepLoopParts{options_, config_, checkpoint_, tokenizer_, *executor_, cache_.get(), *intake_, max_context_});
+      StepLoopParts{options_, config_, tokenizer_, *executor_, cache_.get(), pictures_.get(), *intake_, max_context_});
   thread_ = std::thread([this] { loop_->run(); });
   return Status::ok();
 }
@@ -180,7 +191,7 @@ Result<std::unique_ptr<Service>> Service::start(const ServiceOptions& options) {
   LATHE_ASSIGN(glm5_next::Config config, glm5_next::Config::read(options.engine.model));
   LATHE_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.engine.model));
   LATHE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.engine.model));
-  LATHE_ASSIGN(std::unique_ptr<Device> device, make_device(options.engine.device));
+  LATHE_ASSIGN(std::unique_ptr<Device> device, options.parts.device(options.engine.device));
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   auto service =
       std::make_unique<LocalService>(options, std::move(config), std::move(tokenizer), std::move(checkpoint),

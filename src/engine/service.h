@@ -16,6 +16,19 @@
 // sample, emit events); any thread submits and cancels. Knows no HTTP and no cluster.
 namespace lathe {
 
+// What a step of the loop did, and how long it took, from its look at what is new to its numbers' publication.
+struct StepReport {
+  int rows = 0, choices = 0;
+  bool prefills = false;  // some of the rows are a prompt's
+  double seconds = 0;
+};
+
+// What a service is made of. A test may put parts of its own in their place.
+struct ServiceParts {
+  std::function<decltype(make_device)> device = make_device;
+  std::function<decltype(Executor::create)> executor = Executor::create;
+};
+
 struct ServiceOptions {
   EngineOptions engine;
   bool strict = false;       // a row's logits depend, bit for bit, on its prefix alone (serving.md 11)
@@ -31,12 +44,12 @@ struct ServiceOptions {
   int max_queue = 1024;
   double max_queue_capacities = 4;  // queued prompt tokens, in capacities of the pages
   double max_wait_seconds = 60;     // estimated
-  int audit_tokens_per_minute = 0;  // shadow verification; 0: off
-  Auditor* auditor = nullptr;       // who is told what it finds
-  // Not of a configuration: watchers of the passes, and what a test plants.
+  AuditOptions audit;               // shadow verification
+  // Not of a configuration: watchers of the passes, and what a test puts in.
   StepObserver* step_observer = nullptr;
   OpObserver* op_observer = nullptr;
-  PlantedFaults faults;
+  std::function<void(const StepReport&)> on_step;  // on the loop's thread
+  ServiceParts parts;
 };
 
 // Why a request wasn't taken.
@@ -82,6 +95,8 @@ class Service {
   // Puts media in place of their placeholders' spellings: see expand_placeholders.
   virtual Result<std::vector<int32_t>> expand(std::vector<int32_t> ids, const Media& media) const = 0;
 
+  // Whether a request of so many prompt tokens and choices would be refused now; before it costs anything.
+  virtual std::optional<Refusal> would_refuse(int64_t prompt_tokens, int choices) const = 0;
   // Taken into the queue, or refused at once. The sink may be called before submit returns.
   virtual std::optional<Refusal> submit(Request request, EventSink sink) = 0;
   // Ends within one step; the sink gets kFailed with kCancelled. False if no such request is in flight.

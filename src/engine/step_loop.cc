@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace lathe {
 
@@ -27,11 +28,11 @@ ControlTokens control_tokens(const glm5_next::Config& config, const Tokenizer& t
 StepLoop::StepLoop(const StepLoopParts& p)
     : options_(p.options),
       config_(p.config),
-      checkpoint_(p.checkpoint),
       tokenizer_(p.tokenizer),
       executor_(p.executor),
       memory_(p.executor.memory()),
       cache_(p.cache),
+      pictures_(p.pictures),
       intake_(p.intake),
       max_context_(p.max_context),
       control_(control_tokens(p.config, p.tokenizer)),
@@ -39,7 +40,8 @@ StepLoop::StepLoop(const StepLoopParts& p)
       drafting_(p.options.drafts > 0 && p.config.text.mtp_layers > 0),
       speculation_(drafting_ ? p.options.drafts : 0),
       drafter_(p.executor),
-      audit_(p.executor, p.options.audit_tokens_per_minute, p.options.auditor) {
+      audit_(p.executor, p.options.audit),
+      probes_(p.options.engine.probes.get()) {
   constexpr int64_t kPromptLogitBytes = int64_t{64} << 20;
   limits_.rows = options_.step_tokens;
   limits_.ring = memory_.shape().replay_length > 0;
@@ -53,9 +55,11 @@ StepLoop::StepLoop(const StepLoopParts& p)
 
 void StepLoop::run() {
   while (!stopping_) {
-    busy_since_ = nanoseconds(Clock::now());
+    const SteadyTime begin = Clock::now();
+    busy_since_ = nanoseconds(begin);
     const bool worked = step();
     publish();
+    report(begin);
     if (worked || stopping_ || audit()) continue;
     busy_since_ = 0;
     intake_.wait(deadlines_.empty() ? std::nullopt : std::optional(deadlines_.begin()->first));
@@ -63,11 +67,23 @@ void StepLoop::run() {
   busy_since_ = 0;
 }
 
+void StepLoop::report(SteadyTime begin) {
+  if (options_.on_step && report_.rows > 0) {
+    report_.seconds = seconds_between(begin, Clock::now());
+    options_.on_step(report_);
+  }
+  report_ = {};
+}
+
 bool StepLoop::step() {
-  take_news();
   const SteadyTime begin = Clock::now();
-  expire(begin);
-  admit(begin);
+  {
+    const ProbeSpan probe(probes_, "take requests");
+    take_news();
+    expire(begin);
+    admit(begin);
+  }
+  encode_one();
   if (!running_.empty()) {
     if (cache_) set_pauses();
     plan_ = plan_step(running_, memory_, limits_);
@@ -75,13 +91,15 @@ bool StepLoop::step() {
   }
   const bool work = !plan_.empty();
   if (work) {
-    if (const Status s = pass(); !s.is_ok()) {
+    report_.choices = static_cast<int>(plan_.size());
+    if (const Status s = guarded_pass(); !s.is_ok()) {
       ++now_.faults;
       intake_.set_failed();
       fail_all(Failure::kEngine, "the engine has failed");
       fmt::print(stderr, "engine: {}\n", s.message());
     }
     ++now_.steps;
+    report_.rows = now_.batch_rows, report_.prefills = prompt_rows_ > 0;
     const double seconds = seconds_between(begin, Clock::now());
     now_.step.add(seconds);
     measure_rate(seconds);
@@ -89,6 +107,20 @@ bool StepLoop::step() {
   plan_.clear();
   ended_.clear();
   return work || !running_.empty() || !parked_.empty() || !queue_.empty();
+}
+
+// What is thrown past the guards of requests is a fault of the engine.
+Status StepLoop::guarded_pass() {
+  try {
+    return pass();
+  } catch (const std::exception& e) {
+    return internal("{}", e.what());
+  }
+}
+
+void StepLoop::broke(ActiveRequest& r, const std::exception& e) {
+  fmt::print(stderr, "request {}: {}\n", r.request.id, e.what());
+  fail(r, Failure::kInternal, "the server could not go on with this request");
 }
 
 // Prompt tokens a second, over the last hundred steps that had any.
@@ -119,8 +151,18 @@ void StepLoop::take_news() {
   stopping_ = news.stop;
 }
 
+// In a trace a request is one thing after another, each from here to the next; null: it is over.
+void StepLoop::enter(ActiveRequest& r, const char* phase) {
+  if (!probes_) return;
+  if (r.phase) probes_->event(ProbeKind::kAsyncEnd, r.phase, nullptr, r.serial);
+  r.phase = phase;
+  if (phase) probes_->event(ProbeKind::kAsyncBegin, phase, nullptr, r.serial);
+}
+
 void StepLoop::accept(Intake::Submission s) {
   auto r = std::make_unique<ActiveRequest>();
+  r->serial = accepted_++;
+  enter(*r, "queued");
   r->request = std::move(s.request), r->sink = std::move(s.sink), r->submitted = s.when;
   const Request& q = r->request;
   r->usage.prompt_tokens = static_cast<int>(q.prompt.size());
@@ -157,13 +199,18 @@ void StepLoop::fail(ActiveRequest& r, Failure why, const std::string& message) {
   ++now_.failed[static_cast<int>(why)];
   RequestEvent event{.kind = RequestEvent::Kind::kFailed, .pieces = {}, .prompt_logprobs = {}, .usage = r.usage};
   event.failure = why, event.message = message;
-  r.sink(std::move(event));
+  try {
+    r.sink(std::move(event));
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "request {}: its end could not be told: {}\n", r.request.id, e.what());
+  }
   leave(r);
 }
 
 // Nothing of the request stays in memory or in a list. It lives until the step is over.
 void StepLoop::leave(ActiveRequest& r) {
   r.over = true;
+  enter(r, nullptr);
   if (!r.admitted) {
     queue_.remove_if([&](const ActiveRequest* q) { return q == &r; });
     intake_.left_queue(r.usage.prompt_tokens);

@@ -21,10 +21,10 @@ namespace lathe {
 struct StepLoopParts {
   const ServiceOptions& options;
   const glm5_next::Config& config;
-  const Checkpoint& checkpoint;
   const Tokenizer& tokenizer;
   Executor& executor;
-  PrefixCache* cache = nullptr;  // null: none
+  PrefixCache* cache = nullptr;        // null: none
+  PictureEncoder* pictures = nullptr;  // null: the model takes none
   Intake& intake;
   int max_context = 0;
 };
@@ -45,9 +45,23 @@ class StepLoop {
  private:
   // One step; false if there was nothing to do.
   bool step();
+  void report(SteadyTime begin);
+
+  // Runs what is one request's own. Whatever it throws ends that request, and no other.
+  template <class F>
+  void guard(ActiveRequest& r, F&& f) {
+    try {
+      f();
+    } catch (const std::exception& e) {
+      broke(r, e);
+    }
+  }
+  void broke(ActiveRequest& r, const std::exception& e);
+  Status guarded_pass();
 
   // -- who comes, who goes
   void take_news();
+  void enter(ActiveRequest& r, const char* phase);
   void accept(Intake::Submission submission);
   void cancel(const std::string& id, Failure why, const char* message);
   void expire(SteadyTime now);
@@ -68,7 +82,8 @@ class StepLoop {
   void start(ActiveRequest& r, SteadyTime now);
   bool resume(Choice& c);
   Result<SequenceId> open(Choice& c);
-  Status encode(ActiveRequest& r, int from);
+  Status want_pictures(ActiveRequest& r, int from);
+  void encode_one();
   bool make_room(int pages);
   void put_in_order(Choice& c);
   void park(Choice& c);
@@ -106,11 +121,11 @@ class StepLoop {
 
   const ServiceOptions& options_;
   const glm5_next::Config& config_;
-  const Checkpoint& checkpoint_;
   const Tokenizer& tokenizer_;
   Executor& executor_;
   SequenceMemory& memory_;
   PrefixCache* const cache_;
+  PictureEncoder* const pictures_;
   Intake& intake_;
   const int max_context_;
   ControlTokens control_;
@@ -120,6 +135,8 @@ class StepLoop {
   SpeculationControl speculation_;
   MtpDrafter drafter_;
   ShadowAudit audit_;
+  Recorder* const probes_;  // null: off
+  int64_t accepted_ = 0;
 
   std::unordered_map<std::string, std::unique_ptr<ActiveRequest>> active_;
   std::vector<std::unique_ptr<ActiveRequest>> ended_;  // until the step is over
@@ -135,6 +152,7 @@ class StepLoop {
   DeviceBuffer features_;
   bool stopping_ = false;
   int prompt_rows_ = 0;  // of this step
+  StepReport report_;    // likewise; rows 0: no pass was run
   double rate_rows_ = 0, rate_seconds_ = 0;
 
   EngineNumbers now_;

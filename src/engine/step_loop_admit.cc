@@ -61,7 +61,10 @@ bool StepLoop::admit_parked(SteadyTime now) {
   Choice& c = *parked_.front();
   ActiveRequest* const* head = queue_.next(now);
   if (head && !running_.empty() && (*head)->request.priority > c.owner->request.priority) return false;
-  return has_room(1, c.length() + 1) && resume(c);
+  if (!has_room(1, c.length() + 1)) return false;
+  bool resumed = true;
+  guard(*c.owner, [&] { resumed = resume(c); });
+  return resumed;
 }
 
 bool StepLoop::admit_waiting(SteadyTime now) {
@@ -91,15 +94,18 @@ bool StepLoop::preempt_for(const ActiveRequest& waiting) {
 
 void StepLoop::start(ActiveRequest& r, SteadyTime now) {
   r.admitted = now;
+  enter(r, "prefill");
   intake_.left_queue(r.usage.prompt_tokens);
   queue_.charge(r.request.user, r.usage.prompt_tokens);
   now_.queue_time.add(std::chrono::duration<double>(now - r.submitted).count());
-  for (int i = 0; i < r.request.n; ++i) {
-    r.choices.push_back(std::make_unique<Choice>(r.request, i, tokenizer_, control_));
-    r.choices.back()->owner = &r;
-  }
-  insert_in_order(parked_, r.choices[0].get());
-  resume(*r.choices[0]);
+  guard(r, [&] {
+    for (int i = 0; i < r.request.n; ++i) {
+      r.choices.push_back(std::make_unique<Choice>(r.request, i, tokenizer_, control_));
+      r.choices.back()->owner = &r;
+    }
+    insert_in_order(parked_, r.choices[0].get());
+    resume(*r.choices[0]);
+  });
 }
 
 // From parked to running: what the cache still has of its tokens is resumed, the rest will be fed.
@@ -108,12 +114,12 @@ bool StepLoop::resume(Choice& c) {
   if (!id.is_ok()) {
     const bool full = id.status().code() == StatusCode::kExhausted;
     if (full && !running_.empty()) return false;
-    fail(*c.owner, full ? Failure::kExhausted : Failure::kEngine, id.status().message());
+    fail(*c.owner, full ? Failure::kExhausted : Failure::kInternal, id.status().message());
     return true;
   }
   c.sequence = *id;
-  if (const Status s = encode(*c.owner, memory_.position(c.sequence)); !s.is_ok()) {
-    fail(*c.owner, Failure::kEngine, s.message());
+  if (const Status s = want_pictures(*c.owner, memory_.position(c.sequence)); !s.is_ok()) {
+    fail(*c.owner, Failure::kInternal, s.message());
     return true;
   }
   c.acceptance = c.output_tokens() ? c.acceptance : speculation_.fresh();
@@ -139,9 +145,6 @@ Result<SequenceId> StepLoop::open(Choice& c) {
       if (id.status().code() == StatusCode::kCorrupt) continue;  // that node is gone now
       return hit.node < 0 ? id : memory_.open();
     }
-    if (options_.faults.dropped_tail && hit.node >= 0)
-      for (const Segment& s : memory_.segments(*id))
-        if (s.kind == SegmentKind::kOpenRows) executor_.device().zero(s.address, s.bytes);
     if (r.forked) return id;
     r.usage.cached_tokens = hit.node < 0 ? 0 : hit.position;
     (hit.on_host ? now_.cached_tokens_host : now_.cached_tokens) += r.usage.cached_tokens;
@@ -149,20 +152,42 @@ Result<SequenceId> StepLoop::open(Choice& c) {
   }
 }
 
-// Pictures of which the memory doesn't hold all rows yet.
-Status StepLoop::encode(ActiveRequest& r, int from) {
-  if (r.request.media.empty() || r.encoded) return Status::ok();
-  const MediaTokens ids = media_tokens(config_);
-  const std::vector<int32_t> rows = place_features(r.request.prompt, ids, 0, 1 << 30);
+// Lists the pictures of which memory that ends at `from` lacks rows, and that aren't encoded yet.
+Status StepLoop::want_pictures(ActiveRequest& r, int from) {
+  if (r.request.media.empty()) return Status::ok();
+  if (!pictures_) return invalid("the model takes no pictures");
+  PictureFeatures& f = r.pictures;
+  if (f.row_of_token.empty()) {
+    LATHE_ASSIGN(f, pictures_->place(r.request.media, {r.request.prompt}));
+  }
+  const std::vector<int32_t>& rows = f.row_of_token[0];
   r.usage.image_tokens = static_cast<int>(std::count_if(rows.begin(), rows.end(), [](int32_t x) { return x >= 0; }));
-  if (std::none_of(rows.begin() + std::min<std::ptrdiff_t>(from, std::ssize(rows)), rows.end(),
-                   [](int32_t x) { return x >= 0; }))
-    return Status::ok();
-  const SteadyTime begin = std::chrono::steady_clock::now();
-  LATHE_ASSIGN(r.pictures, encode_media(r.request.media, config_, checkpoint_, executor_, {r.request.prompt}));
-  r.encoded = true;
-  now_.encode.add(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  auto& list = r.to_encode;  // perhaps some for another choice
+  for (size_t t = from; t < rows.size(); ++t) {
+    if (rows[t] < 0) continue;
+    const auto picture =
+        static_cast<size_t>(std::upper_bound(f.first_row.begin(), f.first_row.end(), rows[t]) - f.first_row.begin()) -
+        1;
+    if (!f.encoded[picture] && std::find(list.begin(), list.end(), picture) == list.end()) list.push_back(picture);
+  }
   return Status::ok();
+}
+
+// A picture for the most important choice that waits for one. One a step, so that others' tokens come in between.
+void StepLoop::encode_one() {
+  const auto waits =
+      std::find_if(running_.begin(), running_.end(), [](const Choice* c) { return !c->owner->to_encode.empty(); });
+  if (waits == running_.end()) return;
+  ActiveRequest& r = *(*waits)->owner;
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  const ProbeSpan probe(probes_, "encode picture");
+  guard(r, [&] {
+    const Status s = pictures_->encode(r.request.media, r.to_encode.front(), r.pictures);
+    if (!s.is_ok()) return fail(r, Failure::kInternal, s.message());
+    r.to_encode.pop_front();
+    r.encode_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (r.to_encode.empty()) now_.encode.add(r.encode_seconds);
+  });
 }
 
 // Its memory goes, into the cache if there is one; its tokens stay, and what is lost of them is fed again later. The

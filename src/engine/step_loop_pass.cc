@@ -72,11 +72,16 @@ Status StepLoop::pass() {
   LATHE_ASSIGN(const Rows features, gather_features(runs));
   const SteadyTime begin = Clock::now();
   LATHE_ASSIGN(const glm5_next::StepOutput out, executor_.run(runs, options_.step_observer, features));
-  list_draws();
-  LATHE_ASSIGN(const std::span<const Drawn> drawn, sampler_.draw(executor_, out.logits, draws_));
+  Result<std::span<const Drawn>> sampled = [&] {
+    const ProbeSpan probe(probes_, "draw");
+    list_draws();
+    return sampler_.draw(executor_, out.logits, draws_);
+  }();
+  LATHE_ASSIGN(const std::span<const Drawn> drawn, std::move(sampled));
   if (drafting_ && !prefills) speculation_.decode_pass(now_.batch_rows, seconds_between(begin, Clock::now()));
   for (PlannedRun& p : plan_) {
-    take(p, drawn);
+    p.kept = p.rows;
+    guard(*p.choice->owner, [&] { take(p, drawn); });
     LATHE_RETURN_IF_ERROR(settle(p));
   }
   if (drafting_) LATHE_RETURN_IF_ERROR(draft());
@@ -119,6 +124,7 @@ Status StepLoop::settle(PlannedRun& p) {
 
 // The MTP block follows every run whose choice may draft again, and drafts for those that decode.
 Status StepLoop::draft() {
+  const ProbeSpan probe(probes_, "draft");
   std::vector<DraftRequest> requests;
   std::vector<Choice*> choices;
   draft_store_.clear(), ahead_.clear();
@@ -128,7 +134,13 @@ Status StepLoop::draft() {
   for (const DraftRequest& r : requests) decoding += r.wanted > 0, longest = std::max(longest, r.wanted);
   const bool prefills = static_cast<int>(requests.size()) != decoding;
   const SteadyTime begin = Clock::now();
-  LATHE_RETURN_IF_ERROR(drafter_.draft(requests));
+  try {
+    LATHE_RETURN_IF_ERROR(drafter_.draft(requests));
+  } catch (const std::exception& e) {
+    // Drafts are a guess: without them the pass is as good. Whose grammar broke will show where it is drawn from.
+    fmt::print(stderr, "drafts: {}\n", e.what());
+    return Status::ok();
+  }
   if (!prefills && decoding > 0) speculation_.draft_pass(decoding, seconds_between(begin, Clock::now()) / longest);
   for (size_t i = 0; i < requests.size(); ++i) choices[i]->drafts = std::move(requests[i].drafts);
   return Status::ok();
@@ -179,7 +191,10 @@ void StepLoop::list_draws() {
   const Batch& batch = executor_.last_batch();
   int64_t row = 0;
   for (size_t i = 0; i < batch.order.size(); ++i) {
-    list_draws_of(plan_[batch.order[i]], row);
+    PlannedRun& p = plan_[batch.order[i]];
+    p.first_draw = static_cast<int>(draws_.size());
+    guard(*p.choice->owner, [&] { list_draws_of(p, row); });
+    if (p.choice->owner->over) draws_.resize(p.first_draw);
     row += batch.logits_by_sequence[i];
   }
 }
@@ -187,7 +202,6 @@ void StepLoop::list_draws() {
 void StepLoop::list_draws_of(PlannedRun& p, int64_t first_row) {
   const Choice& c = *p.choice;
   const ActiveRequest& r = *c.owner;
-  p.first_draw = static_cast<int>(draws_.size());
   int64_t row = first_row;
   // Tokens of the prompt whose log probabilities are wanted.
   if (p.logits > 1 + p.drafts || (p.logits > 0 && !p.draws))
@@ -218,7 +232,6 @@ void StepLoop::list_draws_of(PlannedRun& p, int64_t first_row) {
 
 void StepLoop::take(PlannedRun& p, std::span<const Drawn> drawn) {
   ActiveRequest& r = *p.choice->owner;
-  p.kept = p.rows;
   if (r.over) return;
   const Drawn* own = drawn.data() + p.first_draw;
   if (!r.forked) {
@@ -252,6 +265,7 @@ void StepLoop::take_prompt_logprobs(PlannedRun& p, std::span<const Drawn> drawn)
 void StepLoop::begin_output(PlannedRun& p, std::span<const Drawn> drawn) {
   ActiveRequest& r = *p.choice->owner;
   r.forked = true;
+  enter(r, "decode");
   const SteadyTime now = Clock::now();
   now_.prefill.add(seconds_between(*r.admitted, now));
   now_.prompt_tokens += r.usage.prompt_tokens;
@@ -286,8 +300,9 @@ int StepLoop::verify(PlannedRun& p, std::span<const Drawn> drawn) {
 // -- telling
 
 void StepLoop::emit() {
+  const ProbeSpan probe(probes_, "emit");
   for (const PlannedRun& p : plan_)
-    if (ActiveRequest& r = *p.choice->owner; !r.over && r.forked) tell(r);
+    if (ActiveRequest& r = *p.choice->owner; !r.over && r.forked) guard(r, [&] { tell(r); });
 }
 
 void StepLoop::tell(ActiveRequest& r) {
@@ -349,7 +364,7 @@ void StepLoop::offer_to_audit(const ActiveRequest& r) {
   const Request& q = r.request;
   const bool edited = q.presence_penalty != 0 || q.frequency_penalty != 0 || q.repetition_penalty != 1 ||
                       !q.logit_bias.empty() || q.grammar || q.min_tokens > 0;
-  if (options_.audit_tokens_per_minute == 0 || edited || !q.media.empty()) return;
+  if (options_.audit.tokens_per_minute == 0 || edited || !q.media.empty()) return;
   audit_.offer({.id = q.id,
                 .tokens = r.choices[0]->tokens(),
                 .prompt = r.usage.prompt_tokens,

@@ -36,7 +36,10 @@ PlannedRun prefill(Choice& c, const SequenceMemory& memory, const StepLimits& li
 std::vector<PlannedRun> plan_step(std::span<Choice* const> running, const SequenceMemory& memory,
                                   const StepLimits& limits) {
   std::vector<PlannedRun> plan;
-  auto decodes = [&](const Choice& c) { return c.output_tokens() > 0 && unfed(c, memory) <= limits.catch_up; };
+  auto ready = [](const Choice& c) { return c.owner->to_encode.empty(); };
+  auto decodes = [&](const Choice& c) {
+    return ready(c) && c.output_tokens() > 0 && unfed(c, memory) <= limits.catch_up;
+  };
   int room = limits.rows, owed = 0;  // owed: rows of choices that decode and aren't planned yet
   for (const Choice* c : running)
     if (decodes(*c)) owed += unfed(*c, memory);
@@ -48,7 +51,7 @@ std::vector<PlannedRun> plan_step(std::span<Choice* const> running, const Sequen
       room -= plan.back().rows;
     }
   for (Choice* c : running)
-    if (!decodes(*c) && room > 0) {
+    if (ready(*c) && !decodes(*c) && room > 0) {
       plan.push_back(prefill(*c, memory, limits, room));
       room -= plan.back().rows;
     }

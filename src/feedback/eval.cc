@@ -246,8 +246,12 @@ class Examination {
 
   Status encode_pictures(Job& job) {
     if (job.media.empty()) return Status::ok();
-    LATHE_ASSIGN(PictureFeatures features,
-                 encode_media(job.media, config_, checkpoint_, *executor_, {job.greedy.beginning}));
+    if (!pictures_) {
+      LATHE_ASSIGN(pictures_, PictureEncoder::create(config_, checkpoint_, *executor_));
+    }
+    LATHE_ASSIGN(PictureFeatures features, pictures_->place(job.media, {job.greedy.beginning}));
+    for (size_t i = 0; i < features.encoded.size(); ++i)
+      LATHE_RETURN_IF_ERROR(pictures_->encode(job.media, i, features));
     job.greedy.pictures = std::make_shared<const PictureFeatures>(std::move(features));
     return Status::ok();
   }
@@ -281,6 +285,7 @@ class Examination {
   ThreadPool pool_;
   ProcessorConfig processor_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<PictureEncoder> pictures_;
 };
 
 }  // namespace

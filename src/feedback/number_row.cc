@@ -33,7 +33,8 @@ nlohmann::json to_json(const NumberRow& row) {
                       {"roof_fraction", number(row.roof_fraction)},
                       {"error_ratio", number(row.error_ratio)},
                       {"error_of_tolerance", number(row.error_of_tolerance)},
-                      {"tokens_per_s", number(row.tokens_per_s)}};
+                      {"tokens_per_s", number(row.tokens_per_s)},
+                      {"ratio", number(row.ratio)}};
   if (!row.note.empty()) j["note"] = row.note;
   return j;
 }
@@ -52,6 +53,7 @@ NumberRow number_row(const nlohmann::json& j) {
           .error_ratio = number(j, "error_ratio"),
           .error_of_tolerance = number(j, "error_of_tolerance"),
           .tokens_per_s = number(j, "tokens_per_s"),
+          .ratio = number(j, "ratio"),
           .note = j.value("note", "")};
 }
 

@@ -18,7 +18,8 @@ struct NumberRow {
   std::optional<double> error_ratio;         // RMS(err)/RMS(reference), the worst output
   std::optional<double> error_of_tolerance;  // that over the contract's tolerance
   std::optional<double> tokens_per_s;
-  std::string note;  // where a number comes from, if it isn't plain
+  std::optional<double> ratio;  // of two numbers of the same run; the note says which
+  std::string note;             // where a number comes from, if it isn't plain
 };
 
 // Absent numbers become null, infinite ones the string "inf": a reader sees every field in every row.

@@ -39,6 +39,9 @@ struct Batch {
   static Result<std::unique_ptr<Batch>> build_at(Device& device, const std::vector<Run>& runs,
                                                  const std::vector<int>& past, SequenceMemory& memory,
                                                  const Partition& partition);
+  // This one anew, in the memory that it has: a step allocates nothing. `past` empty: the sequences' positions.
+  Status rebuild(Device& device, const std::vector<Run>& runs, const std::vector<int>& past, SequenceMemory& memory,
+                 const Partition& partition);
 
   std::vector<int> order;
   std::vector<int> local_rows, total_rows;  // by sequence, this rank's and all
@@ -58,6 +61,23 @@ struct Batch {
   int ranks = 1;
 
  private:
+  // What goes to the device, on the host; kept for its capacity.
+  struct Lists {
+    std::vector<int32_t> token, feature, start, past, fresh_start, fresh_past, slot, table, logit_row;
+    struct Phase {
+      std::vector<int32_t> start, past, slot, before;
+    };
+    Phase phase[3];
+    void clear();
+  };
+  Status begin(const std::vector<Run>& runs, SequenceMemory& memory, const Partition& partition);
+  void add(const Run& run, int sequence, int position, SequenceMemory& memory, const Partition& partition);
+  Status upload(Device& device, SequenceMemory& memory);
+
+  Lists lists_;
+  std::vector<int> positions_;
+  bool any_feature_ = false;
+  std::vector<int32_t> image_;  // of the block
   DeviceBuffer block_;
 };
 

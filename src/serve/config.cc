@@ -183,9 +183,10 @@ std::vector<Key> make_keys() {
       integer(model, "checkpoint_interval", &C::checkpoint_interval, 16, 1 << 20,
               "tokens between checkpoints of a long prompt"),
       integer(model, "host_tier_bytes", &C::host_tier_bytes, 0, kMost, "memory of the cache's host tier; 0: off"),
-      integer(model, "drafts", &C::drafts, 0, 16, "tokens drafted at most; 0: no speculation"),
+      integer(model, "drafts", &C::drafts, 0, 7, "tokens drafted at most; 0: no speculation"),
       integer(model, "audit_tokens_per_minute", &C::audit_tokens_per_minute, 0, 1 << 20,
-              "tokens recomputed on the oracles while serving; 0: none"),
+              "tokens of answers recomputed on plain variants when nobody waits; 0: none"),
+      number(model, "audit_share", &C::audit_share, 0, 1, "of answers, drawn at random, that may be recomputed"),
 
       text(net, "host", &C::host, "address to listen on"),
       integer(net, "port", &C::port, 0, 65535, "port to listen on; 0: any free one"),
@@ -234,6 +235,8 @@ std::vector<Key> make_keys() {
       text(told, "log_level", &C::log_level, "least level that is logged", {"debug", "info", "warning", "error"}),
       boolean(told, "log_prompts", &C::log_prompts, "put prompts and outputs into the log"),
       boolean(told, "vllm_metrics", &C::vllm_metrics, "also show the main metrics under vllm: names"),
+      text(told, "trace", &C::trace,
+           "file for where the time of steps and requests went, written at the end; empty: none"),
   };
 }
 

@@ -28,6 +28,8 @@ ApiError error_of(Failure failure) {
       return server_error(503, "the memory for this request could not be had", "exhausted", 5);
     case Failure::kDraining:
       return server_error(503, "the server is shutting down", "draining", 10);
+    case Failure::kInternal:
+      return server_error(500, "the server could not go on with this request", "internal_error");
     case Failure::kEngine:
       break;
   }

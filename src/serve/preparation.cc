@@ -129,10 +129,13 @@ void Preparation::check_fields() {
   for (int64_t id : f.stop_token_ids)
     if (id >= vocab) errors_.bad("stop_token_ids", fmt::format("stop_token_ids must be token ids below {}", vocab));
   structure_ = read_structure(f, errors_);
-  if (structure_ && !conversation_.tools.empty() && conversation_.choice.kind != ToolChoice::Kind::kNone)
-    errors_.bad("response_format", "response_format leaves no room for tool calls: set tool_choice to none",
-                "unsupported");
-  if (!structure_ && !errors_.any()) structure_ = forced_calls(conversation_);
+  const std::optional<GrammarSource> forced = errors_.any() ? std::nullopt : forced_calls(conversation_);
+  if (structure_ && forced)
+    return errors_.bad("response_format", "tool_choice forces a call, which leaves no text for response_format",
+                       "unsupported");
+  if (forced) structure_ = forced;
+  if (structure_ && !forced && !conversation_.tools.empty() && conversation_.choice.kind != ToolChoice::Kind::kNone)
+    structure_->tools = dump(conversation_.tools), structure_->parallel = conversation_.parallel_calls;
 }
 
 bool Preparation::tokenize() {

@@ -43,6 +43,7 @@ class Preparation {
   const std::string& rendered() const { return rendered_; }
   const Fields& fields() const { return fields_; }
   int64_t prompt_tokens() const;
+  int choices() const { return static_cast<int>(fields_.n.value_or(1)); }
 
  private:
   void read_ids(const Json& tokens);

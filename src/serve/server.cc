@@ -410,6 +410,9 @@ void Server::prepare(const std::shared_ptr<Ask>& ask, const std::shared_ptr<Prep
   if (!p->is_heavy()) return go_on();
   // Before pictures are read, there must be room for their request.
   std::optional<ApiError> error = unavailable();
+  const bool generates = !(ask->route->api & (kCountTokens | kRender | kTokenize));
+  if (!error && generates)
+    if (const auto refusal = service_->would_refuse(p->prompt_tokens(), p->choices())) error = error_of(*refusal);
   if (!error && !decoders_->push(go_on)) error = unavailable_now("the server is overloaded", "overloaded", 1);
   if (!error) return;
   --preparing_;

@@ -33,7 +33,7 @@ TEST(Command, HelpIsAsAskedAndNamesEveryCommand) {
   for (const char* command : {"verify", "bench", "logits", "version"})
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
   for (const char* command :
-       {"verify", "bench ops", "bench machine", "bench model", "logits", "serve", "check-config"}) {
+       {"verify", "bench ops", "bench machine", "bench model", "bench serve", "logits", "serve", "check-config"}) {
     const Outcome one = lathe(std::string(command) + " --help");
     EXPECT_EQ(one.exit_code, 0) << command;
     EXPECT_NE(one.out.find("Examples:"), std::string::npos) << command;
@@ -53,7 +53,7 @@ TEST(Command, UsageErrorsAreTwoAndGoToStderr) {
                                 "verify --variant add", "verify --variant", "bench", "bench nonsense",
                                 "verify --no-such-option", "verify --variant add=nope", "verify --variant nope=reference",
                                 "synth a b --seed -1", "synth a b --seed 18446744073709551616",
-                                "tokenize --model a --ids 1,,2", "logits --chunk 0", "bench model", "bench model no/such/file.json"}) {
+                                "tokenize --model a --ids 1,,2", "logits --chunk 0", "bench serve", "bench model", "bench model no/such/file.json"}) {
     const Outcome o = lathe(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_EQ(o.out, "") << arguments;

@@ -1,20 +1,7 @@
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <thread>
-
-#include "feedback/child_process.h"
-#include "testing/golden.h"
 #include "testing/http_client.h"
-#include "testing/scratch_folder.h"
+#include "testing/serve_process.h"
 
 // lathe serve as it is started and stopped: the real engine, the demo model, signals and exit codes.
 namespace lathe {
@@ -23,59 +10,8 @@ namespace {
 using testing::ask;
 using testing::event_data;
 using testing::HttpAnswer;
+using testing::ServeProcess;
 using Json = nlohmann::json;
-
-class ServeProcess {
- public:
-  explicit ServeProcess(std::vector<std::string> arguments) {
-    const std::string binary = (std::filesystem::path(own_binary()).parent_path().parent_path() / "lathe").string();
-    arguments.insert(arguments.begin(),
-                     {binary, "serve", "--model", testing::source_path("models/demo"), "--port", "0"});
-    std::vector<char*> argv;
-    for (std::string& a : arguments) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    const std::string log = folder_.path("log");
-    pid_ = fork();
-    if (pid_ == 0) {
-      const int file = open(log.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
-      dup2(file, STDERR_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-  }
-  ~ServeProcess() {
-    if (pid_ > 0) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
-  }
-
-  std::string log() const {
-    std::stringstream text;
-    text << std::ifstream(folder_.path("log")).rdbuf();
-    return text.str();
-  }
-  // A field of the first line of the log with that event; null after a minute.
-  Json logged(const std::string& event, const char* field) const {
-    for (int i = 0; i < 1200; ++i) {
-      std::istringstream lines(log());
-      for (std::string line; std::getline(lines, line);) {
-        const Json entry = Json::parse(line, nullptr, false);
-        if (entry.is_object() && entry.value("event", "") == event) return entry[field];
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    return nullptr;
-  }
-  void signal(int s) { kill(pid_, s); }
-  int exit_code() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  testing::ScratchFolder folder_;
-  pid_t pid_ = -1;
-};
 
 TEST(Serve, AnswersWithTheDemoModelAndDrains) {
   ServeProcess server({"--max-context", "2048", "--max-running", "4"});
@@ -124,6 +60,93 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
   ASSERT_EQ(server.logged("draining", "seconds"), 120);
   server.signal(SIGTERM);
   EXPECT_EQ(server.exit_code(), 0);
+}
+
+const std::string kStory =
+    R"({"prompt": "Once", "ignore_eos": true, "temperature": 0, "stream": true, "max_tokens": 600})";
+
+void send_story(testing::HttpClient& client) {
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(kStory.size()) + "\r\n\r\n" + kStory);
+}
+
+TEST(Serve, ADrainLetsRunningOnesFinishAndRefusesNewOnes) {
+  ServeProcess server({"--max-context", "2048"});
+  const int port = server.logged("listening", "port").get<int>();
+  ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
+  testing::HttpClient client(port);
+  send_story(client);
+  std::string got;
+  while (got.find("data: ") == std::string::npos) got += client.read_some(60);
+  server.signal(SIGTERM);
+  ASSERT_EQ(server.logged("draining", "seconds"), 120);
+  const HttpAnswer refused = ask(port, "POST", "/v1/completions", kStory);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(ask(port, "GET", "/health/ready").status, 503);
+  EXPECT_EQ(ask(port, "GET", "/health/live").status, 200);
+  for (std::string more; !(more = client.read_some(60)).empty();) got += more;
+  EXPECT_NE(got.find("data: [DONE]"), std::string::npos);
+  EXPECT_EQ(server.exit_code(), 0) << server.log();
+}
+
+TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
+  std::string port = "0", before;
+  {
+    ServeProcess server({"--max-context", "2048"});
+    port = std::to_string(server.logged("listening", "port").get<int>());
+    ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
+    Json body = Json::parse(kStory);
+    body["stream"] = false, body["max_tokens"] = 24;
+    before = Json::parse(ask(std::stoi(port), "POST", "/v1/completions", body.dump()).body)["choices"][0]["text"];
+    testing::HttpClient client(std::stoi(port));
+    send_story(client);
+    std::string got;
+    while (got.find("data: ") == std::string::npos) got += client.read_some(60);
+    server.signal(SIGKILL);
+    EXPECT_EQ(server.exit_code(), 128 + SIGKILL);
+    for (std::string more; !(more = client.read_some(5)).empty();) got += more;
+    EXPECT_EQ(got.find("[DONE]"), std::string::npos) << "a client must see that its stream was cut off";
+    EXPECT_TRUE(client.ended(5));
+  }
+  ServeProcess server({"--max-context", "2048", "--port", port});
+  ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
+  Json body = Json::parse(kStory);
+  body["stream"] = false, body["max_tokens"] = 24;
+  EXPECT_EQ(Json::parse(ask(std::stoi(port), "POST", "/v1/completions", body.dump()).body)["choices"][0]["text"],
+            before);
+}
+
+TEST(Serve, WritesATraceOfStepsAndRequests) {
+  const testing::ScratchFolder folder;
+  const std::string file = folder.path("serve.json");
+  ServeProcess server({"--max-context", "2048", "--trace", file});
+  const int port = server.logged("listening", "port").get<int>();
+  ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
+  ASSERT_EQ(ask(port, "POST", "/v1/completions", R"({"prompt": "Once", "max_tokens": 8, "ignore_eos": true})").status,
+            200);
+  server.signal(SIGTERM);
+  ASSERT_EQ(server.exit_code(), 0) << server.log();
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  ASSERT_TRUE(Json::accept(text.str()));
+  for (const char* name : {"\"decode step\"", "\"queued\"", "\"prefill\"", "\"decode\"", "\"draw\"", "\"emit\""})
+    EXPECT_NE(text.str().find(name), std::string::npos) << name;
+}
+
+// With a token budget the answers are recomputed; the log tells of it.
+TEST(Serve, AuditsItsAnswers) {
+  ServeProcess server({"--max-context", "2048", "--audit-tokens-per-minute", "1000000", "--log-level", "debug"});
+  const int port = server.logged("listening", "port").get<int>();
+  ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
+  for (int i = 0; i < 3; ++i) {
+    const std::string body =
+        R"({"prompt": "Once there was", "max_tokens": 16, "ignore_eos": true, "temperature": 0, "seed": )" +
+        std::to_string(i) + "}";
+    ASSERT_EQ(ask(port, "POST", "/v1/completions", body).status, 200);
+  }
+  EXPECT_GT(server.logged("audit_clean", "tokens"), 16);
+  EXPECT_EQ(server.log().find("audit_finding"), std::string::npos) << server.log();
 }
 
 TEST(Serve, WhatCannotBeServedIsUsage) {

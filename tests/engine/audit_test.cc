@@ -48,7 +48,7 @@ class Audit : public ::testing::Test {
     return ids;
   }
   void replay(const std::vector<int32_t>& tokens, int prompt) {
-    ShadowAudit audit(*executor_, 60'000, &notes_);
+    ShadowAudit audit(*executor_, {.tokens_per_minute = 60'000, .auditor = &notes_});
     const SteadyTime start{};
     audit.offer({.id = "early", .tokens = tokens, .prompt = prompt}, start);
     EXPECT_FALSE(audit.has_work()) << "no time has passed: there is no allowance yet";
@@ -88,7 +88,8 @@ TEST_F(Audit, TheServiceOffersItsAnswers) {
   Notes notes;
   ServiceOptions o;
   o.engine.model = model_.path(), o.engine.threads = 1, o.engine.dtype = "f32";
-  o.max_running = 2, o.cache_tokens = 1024, o.drafts = 0, o.audit_tokens_per_minute = 60'000'000, o.auditor = &notes;
+  o.max_running = 2, o.cache_tokens = 1024, o.drafts = 0,
+  o.audit = {.tokens_per_minute = 60'000'000, .auditor = &notes};
   {
     const auto service = Service::start(o).value();
     testing::Client client(*service);
@@ -101,6 +102,24 @@ TEST_F(Audit, TheServiceOffersItsAnswers) {
   }
   EXPECT_TRUE(notes.findings.empty());
   EXPECT_FALSE(notes.clean_ids.empty());
+}
+
+TEST_F(Audit, TheShareOfAnswersIsDrawn) {
+  ShadowAudit none(*executor_, {.tokens_per_minute = 60'000, .share = 0, .auditor = &notes_});
+  const SteadyTime start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i)
+    none.offer({.id = "a", .tokens = {1, 2, 3}, .prompt = 2}, start + std::chrono::seconds(i));
+  EXPECT_FALSE(none.has_work());
+  int taken = 0;
+  for (int i = 0; i < 400; ++i) {
+    ShadowAudit half(*executor_, {.tokens_per_minute = 60'000, .share = 0.5, .auditor = &notes_});
+    half.offer({.id = "a", .tokens = {1, 2, 3}, .prompt = 2}, start);
+    half.offer({.id = "a", .tokens = {1, 2, 3}, .prompt = 2}, start + std::chrono::seconds(1));
+    taken += half.has_work();
+  }
+  // Both offers are drawn for by themselves: the first sets the clock, the second finds an allowance.
+  EXPECT_GT(taken, 40);
+  EXPECT_LT(taken, 360);
 }
 
 }  // namespace

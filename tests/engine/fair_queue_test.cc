@@ -62,21 +62,17 @@ TEST(FairQueue, HigherPriorityGoesFirstAndWaitingRaisesIt) {
 TEST(Admission, BoundsAreHeldAndSaid) {
   const AdmissionLimits limits{
       .max_queue = 2, .max_queued_tokens = 100, .max_wait_seconds = 60, .max_context = 50, .max_choices = 4};
-  Request r;
-  r.prompt.assign(10, 1);
-  EXPECT_FALSE(refuse(r, {}, limits));
+  EXPECT_FALSE(refuse(10, 1, {}, limits));
   using Why = Refusal::Why;
-  auto why = [&](const AdmissionLoad& load) { return refuse(r, load, limits)->why; };
+  auto why = [&](const AdmissionLoad& load) { return refuse(10, 1, load, limits)->why; };
   EXPECT_EQ(why({.queued_requests = 2}), Why::kQueueFull);
   EXPECT_EQ(why({.queued_requests = 1, .queued_tokens = 91}), Why::kQueueTokens);
-  const auto wait = refuse(r, {.queued_requests = 1, .queued_tokens = 80, .tokens_per_second = 1}, limits);
+  const auto wait = refuse(10, 1, {.queued_requests = 1, .queued_tokens = 80, .tokens_per_second = 1}, limits);
   ASSERT_TRUE(wait);
   EXPECT_EQ(wait->why, Why::kWait);
   EXPECT_EQ(wait->retry_after_seconds, 20);
-  r.prompt.assign(50, 1);
-  EXPECT_EQ(why({}), Why::kTooLong);
-  r.prompt.assign(10, 1), r.n = 5;
-  EXPECT_EQ(why({}), Why::kTooLong);
+  EXPECT_EQ(refuse(50, 1, {}, limits)->why, Why::kTooLong);
+  EXPECT_EQ(refuse(10, 5, {}, limits)->why, Why::kTooLong);
 }
 
 }  // namespace

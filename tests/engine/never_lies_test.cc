@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "testing/planted_faults.h"
 #include "testing/serving_model.h"
 
 namespace lathe {
@@ -13,6 +14,7 @@ namespace {
 
 using testing::NeverLiesOptions;
 using testing::NeverLiesReport;
+using testing::PlantedFault;
 using testing::ServingModel;
 
 class NeverLies : public ::testing::Test {
@@ -68,22 +70,23 @@ TEST_F(NeverLies, FastDiffersInNearTiesOnly) {
 struct Fault {
   const char* name;
   bool strict;
-  PlantedFaults planted;
+  PlantedFault planted;
 };
 
-class PlantedFault : public NeverLies, public ::testing::WithParamInterface<Fault> {};
+class NeverLiesFault : public NeverLies, public ::testing::WithParamInterface<Fault> {};
 
-TEST_P(PlantedFault, IsCaught) {
+TEST_P(NeverLiesFault, IsCaught) {
   NeverLiesOptions o = options(GetParam().strict);
-  o.served.faults = GetParam().planted;
+  o.served.parts = testing::parts_with(GetParam().planted);
   const NeverLiesReport r = run(o, 17, 120);
   EXPECT_GT(std::max(r.differing, r.off), 2 + r.compared / 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(NeverLies, PlantedFault,
-                         ::testing::Values(Fault{"SkippedFold", false, {.skipped_fold = true}},
-                                           Fault{"DroppedTail", true, {.dropped_tail = true}},
-                                           Fault{"CursorPerLayer", false, {.cursor_per_layer = true}}),
+INSTANTIATE_TEST_SUITE_P(NeverLies, NeverLiesFault,
+                         ::testing::Values(Fault{"SkippedFold", false, PlantedFault::kSkippedFold},
+                                           Fault{"DroppedTail", true, PlantedFault::kDroppedTail},
+                                           Fault{"CursorPerLayer", false, PlantedFault::kCursorPerLayer},
+                                           Fault{"ReusedUnderLoad", true, PlantedFault::kReusedUnderLoad}),
                          [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace

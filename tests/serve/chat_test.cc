@@ -333,6 +333,7 @@ TEST(Chat, FailuresBeforeAndBehindTheFirstByte) {
   for (const Expected& e : {Expected{Failure::kDeadline, 504, "deadline_exceeded"},
                             {Failure::kGrammarDeadEnd, 400, "grammar_dead_end"},
                             {Failure::kExhausted, 503, "exhausted"},
+                            {Failure::kInternal, 500, "internal_error"},
                             {Failure::kEngine, 500, "engine_failed"},
                             {Failure::kNonFinite, 500, "nonfinite_logits"}}) {
     TestServer server(

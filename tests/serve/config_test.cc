@@ -235,9 +235,11 @@ TEST(Structure, ForcedCallsAreAGrammar) {
                       "{" + tools + R"(, "tool_choice": {"type": "function", "function": {"name": "now"}}})")
                 .status,
             200);
-  EXPECT_EQ(
-      server.post("/v1/chat/completions", "{" + tools + R"(, "response_format": {"type": "json_object"}})").status,
-      400);
+  EXPECT_EQ(server
+                .post("/v1/chat/completions",
+                      "{" + tools + R"(, "response_format": {"type": "json_object"}, "tool_choice": "required"})")
+                .status,
+            400);
   EXPECT_EQ(server
                 .post("/v1/chat/completions",
                       "{" + tools + R"(, "response_format": {"type": "json_object"}, "tool_choice": "none"})")
@@ -245,6 +247,83 @@ TEST(Structure, ForcedCallsAreAGrammar) {
             200);
   EXPECT_TRUE(server.service().seen()[0].grammar);
   EXPECT_TRUE(server.service().seen()[1].grammar);
+}
+
+TEST(Structure, WithToolsTheTextOrCalls) {
+  TestServer server({.replies = {{.when = "", .text = "</think>{}"}}});
+  const std::string tools =
+      R"("messages": [{"role": "user", "content": "Hi"}], "tools": [{"type": "function", "function": {"name": "now"}}])";
+  EXPECT_EQ(
+      server.post("/v1/chat/completions", "{" + tools + R"(, "response_format": {"type": "json_object"}})").status,
+      200);
+  EXPECT_EQ(server
+                .post("/v1/chat/completions",
+                      "{" + tools + R"(, "response_format": {"type": "json_object"}, "tool_choice": "none"})")
+                .status,
+            200);
+  auto takes = [&](const Request& r, const std::string& text) {
+    GrammarState state(r.grammar);
+    const std::vector<int32_t> tokens = server.service().tokenizer().encode(text).value();
+    for (const int32_t id : tokens)
+      if (!state.advance(id)) return false;
+    return state.may_end();
+  };
+  const Request with = server.service().seen()[0], without = server.service().seen()[1];
+  for (const char* text : {"{\"a\": 1}", "{}"}) EXPECT_TRUE(takes(with, text)) << text, EXPECT_TRUE(takes(without, text)) << text;
+  EXPECT_TRUE(takes(with, "<tool_call>now</tool_call>"));
+  EXPECT_FALSE(takes(without, "<tool_call>now</tool_call>"));
+  for (const char* text : {"Hi", "{}<tool_call>now</tool_call>", "<tool_call>other</tool_call>"})
+    EXPECT_FALSE(takes(with, text)) << text;
+}
+
+TEST(Images, AreNotReadWhenTheirRequestIsRefused) {
+  testing::Script script{.replies = {{.when = "", .text = "x"}}};
+  script.held = true, script.max_queue = 1;
+  TestServer server(script);
+  testing::HttpClient client(server.port());
+  client.send(testing::post_text("/v1/chat/completions", testing::kChatBody));
+  ASSERT_TRUE(testing::eventually([&] { return server.service().in_flight() == 1; }));
+  const HttpAnswer a = look(server, {"data:image/png;base64,####"});
+  EXPECT_EQ(a.status, 503) << "a broken picture would have been 400: it was read";
+  EXPECT_TRUE(a.headers.contains("retry-after"));
+  server.service().release();
+}
+
+// What serving.md says where nothing is configured.
+TEST(Config, DefaultsAreThoseOfTheSpecification) {
+  const ServerConfig c;
+  EXPECT_EQ(c.host, "127.0.0.1");
+  EXPECT_EQ(c.port, 8000);
+  EXPECT_TRUE(c.keys_file.empty() && c.admin.empty() && !c.open_without_keys && !c.strict && !c.log_prompts);
+  EXPECT_FALSE(c.reject_unknown_fields);
+  EXPECT_EQ(c.max_queue, 1024);
+  EXPECT_EQ(c.max_queue_capacities, 4);
+  EXPECT_EQ(c.max_wait_seconds, 60);
+  EXPECT_EQ(c.max_images, 64);
+  EXPECT_EQ(c.image_bytes, 20 << 20);
+  EXPECT_EQ(c.image_pixels, 64'000'000);
+  EXPECT_EQ(c.image_seconds, 10);
+  EXPECT_EQ(c.max_connections, 8192);
+  EXPECT_EQ(c.send_buffer_bytes, 64 << 10);
+  EXPECT_EQ(c.idle_seconds, 120);
+  EXPECT_EQ(c.header_seconds, 10);
+  EXPECT_EQ(c.body_idle_seconds, 60);
+  EXPECT_EQ(c.write_stall_seconds, 60);
+  EXPECT_EQ(c.ping_seconds, 15);
+  EXPECT_EQ(c.drain_seconds, 120);
+  EXPECT_EQ(c.stall_seconds, 30);
+  EXPECT_EQ(c.audit_tokens_per_minute, 0);
+  const GrammarLimits grammar;
+  EXPECT_EQ(grammar.schema_bytes, 256 << 10);
+  EXPECT_EQ(grammar.schema_depth, 64);
+  EXPECT_EQ(grammar.schema_nodes, 4096);
+  EXPECT_EQ(grammar.enum_values, 10'000);
+  EXPECT_EQ(grammar.pattern_bytes, 1 << 10);
+  EXPECT_EQ(grammar.grammar_bytes, 64 << 10);
+  EXPECT_EQ(grammar.grammar_nesting, 200);
+  EXPECT_EQ(grammar.seconds, 5);
+  EXPECT_EQ(grammar.bytes, int64_t{256} << 20);
+  EXPECT_EQ(PictureLimits().side, 16384);
 }
 
 }  // namespace

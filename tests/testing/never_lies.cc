@@ -165,7 +165,7 @@ class Comparison {
 
 Status serve_alone(const NeverLiesOptions& o, const Together& t, NeverLiesReport& report) {
   ServiceOptions options = o.served;
-  options.drafts = 0, options.host_tier_bytes = 0, options.faults = {};
+  options.drafts = 0, options.host_tier_bytes = 0, options.parts = {};
   options.cache_tokens = std::max<int64_t>(options.cache_tokens, 4096), options.step_tokens = 2048;
   LATHE_ASSIGN(const std::unique_ptr<Service> service, Service::start(options));
   Client client(*service);

@@ -90,6 +90,18 @@ ScriptedService::Job ScriptedService::make_job(Request request, EventSink sink) 
   return job;
 }
 
+std::optional<Refusal> ScriptedService::refusal() const {
+  if (draining_) return Refusal{Refusal::Why::kDraining, "draining", 5};
+  if (failed_) return Refusal{Refusal::Why::kFailed, "failed", 5};
+  if (static_cast<int>(jobs_.size()) >= script_.max_queue) return Refusal{Refusal::Why::kQueueFull, "full", 2};
+  return std::nullopt;
+}
+
+std::optional<Refusal> ScriptedService::would_refuse(int64_t, int) const {
+  const std::lock_guard lock(mutex_);
+  return refusal();
+}
+
 std::optional<Refusal> ScriptedService::submit(Request request, EventSink sink) {
   const std::lock_guard lock(mutex_);
   seen_.push_back({});
@@ -105,9 +117,7 @@ std::optional<Refusal> ScriptedService::submit(Request request, EventSink sink) 
   kept.prompt_logprobs = request.prompt_logprobs;
   kept.grammar = request.grammar, kept.grammar_after_reasoning = request.grammar_after_reasoning,
   kept.deadline = request.deadline;
-  if (draining_) return Refusal{Refusal::Why::kDraining, "draining", 5};
-  if (failed_) return Refusal{Refusal::Why::kFailed, "failed", 5};
-  if (static_cast<int>(jobs_.size()) >= script_.max_queue) return Refusal{Refusal::Why::kQueueFull, "full", 2};
+  if (auto refused = refusal()) return refused;
   jobs_.push_back(make_job(std::move(request), std::move(sink)));
   changed_.notify_all();
   return std::nullopt;

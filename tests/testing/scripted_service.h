@@ -48,6 +48,7 @@ class ScriptedService : public Service {
   SampleSettings default_sampling() const override { return {.temperature = 1, .top_p = 0.95f}; }
   int max_context() const override { return script_.max_context; }
   Result<std::vector<int32_t>> expand(std::vector<int32_t> ids, const Media& media) const override;
+  std::optional<Refusal> would_refuse(int64_t prompt_tokens, int choices) const override;
   std::optional<Refusal> submit(Request request, EventSink sink) override;
   bool cancel(const std::string& id) override;
   ServiceStats stats() const override;
@@ -67,6 +68,7 @@ class ScriptedService : public Service {
   std::vector<Request> seen() const;  // all that were submitted
 
  private:
+  std::optional<Refusal> refusal() const;
   struct Choice {
     std::vector<int32_t> tokens;  // what it will say
     std::string text;             // and where that ends

@@ -22,6 +22,7 @@ class AutomatonBuilder {
 
   int32_t add_rule(std::string name);  // the first is the text's
   const Rule& rule(int32_t r) const { return rules_[r]; }
+  int32_t rules() const { return static_cast<int32_t>(rules_.size()); }
 
   int32_t add_state();
   void empty(int32_t from, int32_t to);

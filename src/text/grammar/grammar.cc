@@ -1,6 +1,7 @@
 #include "text/grammar/grammar.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "text/grammar/ebnf.h"
@@ -62,7 +63,24 @@ Status add_json(AutomatonBuilder& b, const GrammarSource& source, const GrammarL
 }
 
 Status add_rules(AutomatonBuilder& b, const GrammarSource& source, const Tokenizer& tokenizer,
+                 const GrammarLimits& limits);
+
+// The text, or calls.
+Status add_either(AutomatonBuilder& b, GrammarSource source, const Tokenizer& tokenizer, const GrammarLimits& limits) {
+  GrammarSource calls{.kind = Kind::kToolCalls, .text = std::exchange(source.tools, ""), .choices = {}};
+  calls.parallel = source.parallel;
+  const int32_t either = b.add_rule("text");
+  for (const GrammarSource* one : {&source, &calls}) {
+    const int32_t first = b.rules();
+    LATHE_RETURN_IF_ERROR(add_rules(b, *one, tokenizer, limits));
+    b.call(b.rule(either).begin, first, b.rule(either).end);
+  }
+  return Status::ok();
+}
+
+Status add_rules(AutomatonBuilder& b, const GrammarSource& source, const Tokenizer& tokenizer,
                  const GrammarLimits& limits) {
+  if (!source.tools.empty()) return add_either(b, source, tokenizer, limits);
   switch (source.kind) {
     case Kind::kJsonObject:
     case Kind::kJsonSchema:
@@ -109,7 +127,7 @@ struct GrammarState::State {
 
 GrammarState::GrammarState(std::shared_ptr<const Grammar> grammar) {
   LATHE_CHECK(grammar != nullptr);
-  Position begin = machine_of(*grammar).begin();
+  Position begin = dynamic_cast<const CompiledGrammar&>(*grammar).machine.begin();
   state_ = std::make_unique<State>(State{std::move(grammar), std::move(begin)});
 }
 GrammarState::GrammarState(const GrammarState& other) : state_(std::make_unique<State>(*other.state_)) {}

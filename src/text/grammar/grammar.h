@@ -23,6 +23,7 @@ struct GrammarSource {
   std::string text;                  // the schema as JSON, the pattern, the grammar, or of kToolCalls the list of tools
   std::vector<std::string> choices;  // of kChoice: the texts; of kToolCalls: the tools that may be called, all if empty
   bool parallel = true;              // of kToolCalls: more than one call
+  std::string tools;                 // of the other kinds: calls of these tools may come instead of the text; "": none
   friend auto operator<=>(const GrammarSource&, const GrammarSource&) = default;
 };
 

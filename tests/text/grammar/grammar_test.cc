@@ -315,6 +315,30 @@ TEST(Grammar, ToolCallsAreCalls) {
 }
 
 // Whatever comes out under the mask is read as calls, with arguments of the right types.
+TEST(Grammar, ATextOrCalls) {
+  auto run = [&](const GrammarSource& source, const std::string& text) {
+    GrammarState state(compile(source).value());
+    const std::vector<int32_t> tokens = demo_tokenizer().encode(text).value();
+    for (const int32_t t : tokens)
+      if (!has(mask_of(state), t) || !state.advance(t)) return false;
+    return state.may_end();
+  };
+  const std::string call = "<tool_call>now</tool_call>";
+  GrammarSource source{.kind = Kind::kJsonObject, .text = "", .choices = {}};
+  source.tools = R"([{"type": "function", "function": {"name": "now"}}])";
+  for (const std::string& text : {std::string("{}"), std::string(R"({"a": 1})"), call, call + call})
+    EXPECT_TRUE(run(source, text)) << text;
+  for (const std::string& text :
+       {std::string("Hi"), std::string(), "{}" + call, call + "{}", std::string("<tool_call>other</tool_call>")})
+    EXPECT_FALSE(run(source, text)) << text;
+  source.parallel = false;
+  EXPECT_TRUE(run(source, call));
+  EXPECT_FALSE(run(source, call + call));
+  source.kind = Kind::kRegex, source.text = "[a-c]{3}";
+  EXPECT_TRUE(run(source, "abc") && run(source, call));
+  EXPECT_FALSE(run(source, "ab") || run(source, "{}"));
+}
+
 TEST(Grammar, ToolCallsUnderTheMaskCanBeRead) {
   const auto grammar = compile({Kind::kToolCalls, kTools, {}}).value();
   int calls = 0;
