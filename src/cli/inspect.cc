@@ -11,6 +11,8 @@
 #include "engine/run_settings.h"
 #include "model/glm5_next/inventory.h"
 #include "model/glm5_next/memory_plan.h"
+#include "model/glm5_next/weights.h"
+#include "ops/kda_replay/kda_replay.h"
 
 namespace lathe {
 
@@ -20,7 +22,6 @@ using namespace glm5_next;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
-constexpr int kReplayLength = 16;  // as in the engine
 
 struct Options {
   std::string model, dtype, cut;
@@ -220,11 +221,12 @@ Status run(Options& o) {
   LATHE_ASSIGN(r.dtype, activation_dtype(o.dtype, model.config.text));
   if (!o.cut.empty()) {
     LATHE_ASSIGN(r.cut, Partition::parse(o.cut));
+    LATHE_RETURN_IF_ERROR(glm5_next::check_partition(model.config.text, r.cut));
   }
   if (r.context > model.config.text.max_positions)
     return invalid("--context {}: {}: max_position_embeddings is {}", r.context, model.config.file,
                    model.config.text.max_positions);
-  r.replay_length = o.replay ? kReplayLength : 0;
+  r.replay_length = o.replay ? ring_length(model.config.text.gate_bound) : 0;
   const Summary summary = summarise(model);
   const MemoryPlan plan = plan_memory(model.config, model.inventory.tensors, r);
   const int64_t process = resident_bytes() + kComputing;

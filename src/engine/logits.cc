@@ -10,13 +10,13 @@
 #include "engine/pictures.h"
 #include "engine/run_settings.h"
 #include "model/collectives.h"
+#include "ops/kda_replay/kda_replay.h"
 
 namespace lathe {
 
 namespace {
 
 constexpr int64_t kMaxTokenFileBytes = int64_t{1} << 30;
-constexpr int kReplayLength = 16;
 
 // What one pass brings of one list: `rows` tokens from `position` on.
 struct Piece {
@@ -281,7 +281,7 @@ Status run_logits(const LogitsOptions& options, const glm5_next::Config& config,
   if (!options.cut.empty()) {
     LATHE_ASSIGN(eo.partition, Partition::parse(options.cut));
   }
-  eo.replay_length = options.replay ? kReplayLength : 0;
+  eo.replay_length = options.replay ? ring_length(config.text.gate_bound) : 0;
   eo.slots = static_cast<int>(tokens.size());
   for (const auto& list : tokens) eo.pages += static_cast<int>(list.size()) / page_tokens_for(config.text.kpool) + 1;
 

@@ -178,12 +178,17 @@ class TextLoader {
 
 }  // namespace
 
-Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device,
-                                      const Partition& partition) {
+Status check_partition(const TextConfig& config, const Partition& partition) {
   if (partition.is(Parallel::kTensor) && partition.size > config.kda_heads)
     return invalid("--cut tp={}: the model has {} KDA heads", partition.size, config.kda_heads);
   if (partition.is(Parallel::kExpert) && partition.size > config.experts)
     return invalid("--cut ep={}: the model has {} experts", partition.size, config.experts);
+  return Status::ok();
+}
+
+Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device,
+                                      const Partition& partition) {
+  LATHE_RETURN_IF_ERROR(check_partition(config, partition));
   return TextLoader(config, checkpoint, device, partition).run();
 }
 

@@ -69,6 +69,9 @@ struct TextWeights {
   int64_t mapped_bytes = 0, device_bytes = 0;
 };
 
+// Whether the model can be cut into so many ranks.
+Status check_partition(const TextConfig& config, const Partition& partition);
+
 Result<TextWeights> load_text_weights(const TextConfig& config, const Checkpoint& checkpoint, Device& device,
                                       const Partition& partition);
 
