@@ -1,6 +1,7 @@
 #include "feedback/serve_load.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "image/processor_config.h"
@@ -24,7 +25,9 @@ void LoadClient::send(Request request, SteadyTime due) {
     index = times_.size();
     times_.push_back({.due = due, .submitted = Clock::now(), .gap_us = {}, .usage = {}});
     ++in_flight_;
-    request.id = fmt::format("load-{}", sent_++);
+    // Never one that another client has used: its end is told a moment before its name is free.
+    static std::atomic<uint64_t> sent{0};
+    request.id = fmt::format("load-{}", sent++);
   }
   const auto refusal =
       service_.submit(std::move(request), [this, index](RequestEvent&& event) { receive(index, event); });

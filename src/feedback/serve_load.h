@@ -43,7 +43,6 @@ class LoadClient {
   std::condition_variable ended_;
   std::vector<ServedTimes> times_;
   int in_flight_ = 0;
-  uint64_t sent_ = 0;
 };
 
 // A request of ids that mean nothing: ends are ignored, so that it has just these lengths.

@@ -63,7 +63,7 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
 }
 
 const std::string kStory =
-    R"({"prompt": "Once", "ignore_eos": true, "temperature": 0, "stream": true, "max_tokens": 600})";
+    R"({"prompt": "Once", "ignore_eos": true, "temperature": 0, "stream": true, "max_tokens": 200})";
 
 void send_story(testing::HttpClient& client) {
   client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
@@ -71,7 +71,7 @@ void send_story(testing::HttpClient& client) {
 }
 
 TEST(Serve, ADrainLetsRunningOnesFinishAndRefusesNewOnes) {
-  ServeProcess server({"--max-context", "2048"});
+  ServeProcess server({"--threads", "1", "--max-context", "2048"});
   const int port = server.logged("listening", "port").get<int>();
   ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
   testing::HttpClient client(port);
@@ -93,7 +93,7 @@ TEST(Serve, ADrainLetsRunningOnesFinishAndRefusesNewOnes) {
 TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
   std::string port = "0", before;
   {
-    ServeProcess server({"--max-context", "2048"});
+    ServeProcess server({"--threads", "1", "--max-context", "2048"});
     port = std::to_string(server.logged("listening", "port").get<int>());
     ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
     Json body = Json::parse(kStory);
@@ -109,7 +109,7 @@ TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
     EXPECT_EQ(got.find("[DONE]"), std::string::npos) << "a client must see that its stream was cut off";
     EXPECT_TRUE(client.ended(5));
   }
-  ServeProcess server({"--max-context", "2048", "--port", port});
+  ServeProcess server({"--threads", "1", "--max-context", "2048", "--port", port});
   ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
   Json body = Json::parse(kStory);
   body["stream"] = false, body["max_tokens"] = 24;
@@ -120,7 +120,7 @@ TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
 TEST(Serve, WritesATraceOfStepsAndRequests) {
   const testing::ScratchFolder folder;
   const std::string file = folder.path("serve.json");
-  ServeProcess server({"--max-context", "2048", "--trace", file});
+  ServeProcess server({"--threads", "1", "--max-context", "2048", "--trace", file});
   const int port = server.logged("listening", "port").get<int>();
   ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
   ASSERT_EQ(ask(port, "POST", "/v1/completions", R"({"prompt": "Once", "max_tokens": 8, "ignore_eos": true})").status,
@@ -136,7 +136,8 @@ TEST(Serve, WritesATraceOfStepsAndRequests) {
 
 // With a token budget the answers are recomputed; the log tells of it.
 TEST(Serve, AuditsItsAnswers) {
-  ServeProcess server({"--max-context", "2048", "--audit-tokens-per-minute", "1000000", "--log-level", "debug"});
+  ServeProcess server(
+      {"--threads", "1", "--max-context", "2048", "--audit-tokens-per-minute", "1000000", "--log-level", "debug"});
   const int port = server.logged("listening", "port").get<int>();
   ASSERT_EQ(server.logged("ready", "max_context"), 2048) << server.log();
   for (int i = 0; i < 3; ++i) {

@@ -269,7 +269,10 @@ TEST(Structure, WithToolsTheTextOrCalls) {
     return state.may_end();
   };
   const Request with = server.service().seen()[0], without = server.service().seen()[1];
-  for (const char* text : {"{\"a\": 1}", "{}"}) EXPECT_TRUE(takes(with, text)) << text, EXPECT_TRUE(takes(without, text)) << text;
+  for (const char* text : {"{\"a\": 1}", "{}"}) {
+    EXPECT_TRUE(takes(with, text)) << text;
+    EXPECT_TRUE(takes(without, text)) << text;
+  }
   EXPECT_TRUE(takes(with, "<tool_call>now</tool_call>"));
   EXPECT_FALSE(takes(without, "<tool_call>now</tool_call>"));
   for (const char* text : {"Hi", "{}<tool_call>now</tool_call>", "<tool_call>other</tool_call>"})
