@@ -11,6 +11,7 @@ struct AdmissionLoad {
   int queued_requests = 0;
   int64_t queued_tokens = 0;     // of their prompts
   double tokens_per_second = 0;  // prompt tokens that were worked off lately; 0: unknown
+  double seconds_a_start = 0;    // between two that left the queue while others waited, lately; 0: unknown
 };
 
 struct AdmissionLimits {

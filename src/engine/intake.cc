@@ -1,5 +1,6 @@
 #include "engine/intake.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace lathe {
@@ -24,14 +25,14 @@ std::optional<Refusal> Intake::closed() const {
 std::optional<Refusal> Intake::would_refuse(int64_t prompt_tokens, int choices) const {
   std::lock_guard lock(mutex_);
   if (auto refusal = closed()) return refusal;
-  return refuse(prompt_tokens, choices, load_, limits_);
+  return refuse(prompt_tokens, choices, load(), limits_);
 }
 
 std::optional<Refusal> Intake::try_submit(Request& request, EventSink& sink) {
   if (auto refusal = closed()) return refusal;
   if (in_flight_.contains(request.id))
     return Refusal{Refusal::Why::kDuplicateId, fmt::format("a request named '{}' is in flight", request.id)};
-  if (auto refusal = refuse(std::ssize(request.prompt), request.n, load_, limits_)) return refusal;
+  if (auto refusal = refuse(std::ssize(request.prompt), request.n, load(), limits_)) return refusal;
   in_flight_.insert(request.id);
   ++load_.queued_requests;
   load_.queued_tokens += static_cast<int64_t>(request.prompt.size());
@@ -107,10 +108,28 @@ void Intake::wait(std::optional<SteadyTime> until) {
     news_came_.wait(lock, ready);
 }
 
-void Intake::left_queue(int64_t prompt_tokens) {
+void Intake::left_queue(int64_t prompt_tokens, bool started) {
   std::lock_guard lock(mutex_);
   --load_.queued_requests;
   load_.queued_tokens -= prompt_tokens;
+  if (!started) return;
+  constexpr double kWeight = 0.1;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (last_start_) {
+    const double gap = std::chrono::duration<double>(now - *last_start_).count();
+    double& mean = load_.seconds_a_start;
+    mean += (mean > 0 ? kWeight : 1) * (gap - mean);
+  }
+  last_start_ = load_.queued_requests > 0 ? std::optional(now) : std::nullopt;
+}
+
+// As of now: if nobody has started for longer than usual, that is what is to be expected.
+AdmissionLoad Intake::load() const {
+  AdmissionLoad load = load_;
+  if (last_start_)
+    load.seconds_a_start = std::max(
+        load.seconds_a_start, std::chrono::duration<double>(std::chrono::steady_clock::now() - *last_start_).count());
+  return load;
 }
 
 void Intake::ended(const std::string& id) {

@@ -49,7 +49,7 @@ class Intake {
   News take();
   // Sleeps until there is news, or until then.
   void wait(std::optional<SteadyTime> until);
-  void left_queue(int64_t prompt_tokens);
+  void left_queue(int64_t prompt_tokens, bool started);
   void ended(const std::string& id);
   void set_rate(double tokens_per_second);
   void set_failed();
@@ -67,7 +67,10 @@ class Intake {
   std::condition_variable news_came_, idle_;
   News news_;
   std::unordered_set<std::string> in_flight_;
+  AdmissionLoad load() const;
+
   AdmissionLoad load_;
+  std::optional<SteadyTime> last_start_;  // since when others have waited behind it
   std::array<uint64_t, kWhys> refused_{};
   bool draining_ = false, failed_ = false;
 };

@@ -213,7 +213,7 @@ void StepLoop::leave(ActiveRequest& r) {
   enter(r, nullptr);
   if (!r.admitted) {
     queue_.remove_if([&](const ActiveRequest* q) { return q == &r; });
-    intake_.left_queue(r.usage.prompt_tokens);
+    intake_.left_queue(r.usage.prompt_tokens, /*started=*/false);
   }
   for (auto& c : r.choices) release(*c);
   for (auto* list : {&running_, &parked_}) std::erase_if(*list, [&](const Choice* c) { return c->owner == &r; });

@@ -95,7 +95,7 @@ bool StepLoop::preempt_for(const ActiveRequest& waiting) {
 void StepLoop::start(ActiveRequest& r, SteadyTime now) {
   r.admitted = now;
   enter(r, "prefill");
-  intake_.left_queue(r.usage.prompt_tokens);
+  intake_.left_queue(r.usage.prompt_tokens, /*started=*/true);
   queue_.charge(r.request.user, r.usage.prompt_tokens);
   now_.queue_time.add(std::chrono::duration<double>(now - r.submitted).count());
   guard(r, [&] {

@@ -71,6 +71,11 @@ TEST(Admission, BoundsAreHeldAndSaid) {
   ASSERT_TRUE(wait);
   EXPECT_EQ(wait->why, Why::kWait);
   EXPECT_EQ(wait->retry_after_seconds, 20);
+  // However few rows wait: places come free one in so many seconds.
+  const AdmissionLimits longer{.max_queue = 100, .max_queued_tokens = 10000, .max_context = 50, .max_choices = 4};
+  EXPECT_FALSE(refuse(10, 1, {.queued_requests = 10, .tokens_per_second = 1000, .seconds_a_start = 5.9}, longer));
+  EXPECT_EQ(refuse(10, 1, {.queued_requests = 10, .tokens_per_second = 1000, .seconds_a_start = 6.1}, longer)->why,
+            Why::kWait);
   EXPECT_EQ(refuse(50, 1, {}, limits)->why, Why::kTooLong);
   EXPECT_EQ(refuse(10, 5, {}, limits)->why, Why::kTooLong);
 }

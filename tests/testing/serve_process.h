@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -25,7 +26,9 @@ class ServeProcess {
  public:
   explicit ServeProcess(std::vector<std::string> arguments) {
     const std::string binary = (std::filesystem::path(own_binary()).parent_path().parent_path() / "lathe").string();
-    arguments.insert(arguments.begin(), {binary, "serve", "--model", source_path("models/demo"), "--port", "0"});
+    if (std::find(arguments.begin(), arguments.end(), "--port") == arguments.end())
+      arguments.insert(arguments.end(), {"--port", "0"});
+    arguments.insert(arguments.begin(), {binary, "serve", "--model", source_path("models/demo")});
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
