@@ -44,7 +44,6 @@ Status multiply_shared_rows(OpContext& ctx, const SharedRows& s, bool few_rows_o
     if (done[i] || s.product[i].w.out == 0) continue;
     const Weight& like = s.product[i].w;
     Sides sides{.x = s.x,
-                .y_stride = s.product[i].y.stride,
                 .y_dtype = s.product[i].y.dtype,
                 .round_to_bf16 = s.round_to_bf16};
     if (like.is_w8a8() && s.x.dtype != like.dtype) {
@@ -64,10 +63,10 @@ Status multiply_shared_rows(OpContext& ctx, const SharedRows& s, bool few_rows_o
       const SharedProduct& p = s.product[j];
       Form its{};
       if (done[j] || p.w.dtype != like.dtype || p.w.is_w8a8() != like.is_w8a8() || p.y.dtype != sides.y_dtype ||
-          p.y.stride != sides.y_stride || takes(p, &its) != tensor || its != form)
+          takes(p, &its) != tensor || its != form)
         continue;
       done[j] = true;
-      if (p.w.out) lines.add(p.w, p.bias.empty() ? nullptr : p.bias.data, p.y.data);
+      if (p.w.out) lines.add(p.w, p.bias.empty() ? nullptr : p.bias.data, p.y);
     }
     const Plan plan = s.rows <= 8                      ? Plan::kStream8
                       : s.rows <= 16                   ? Plan::kStream16

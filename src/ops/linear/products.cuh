@@ -24,6 +24,7 @@ struct Tile {
   Weight w;
   const float* bias = nullptr;  // or none
   char* y = nullptr;            // of the matrix's first output
+  int64_t y_stride = 0;
   int64_t out0 = 0;
   const int32_t* list = nullptr;  // of the tile's rows; none: they are first_row, first_row + 1, ...
   int64_t first_row = 0;
@@ -35,7 +36,6 @@ struct Sides {
   Rows x;
   int list_divisor = 1;        // an entry of a list over this is a row of x
   bool y_row_is_entry = false; // a list's entries name rows of y, or their places do
-  int64_t y_stride = 0;
   DType y_dtype = DType::kF32;
   bool round_to_bf16 = false;  // before an f32 y
 
@@ -46,7 +46,7 @@ struct Sides {
   __device__ void put(const Tile& t, int n, int64_t out, float value) const {
     if (t.bias) value += t.bias[out];
     if (round_to_bf16) value = round_bf16(value);
-    store_value(t.y, y_dtype, y_row(t, n) * y_stride + out, value);
+    store_value(t.y, y_dtype, y_row(t, n) * t.y_stride + out, value);
   }
 };
 
@@ -56,13 +56,14 @@ struct Lines {
   Weight w[kMost];
   const float* bias[kMost];
   char* y[kMost];
+  int64_t y_stride[kMost];
   int first_tile[kMost + 1];
   int count = 0;
   const int32_t* list = nullptr;
   int64_t rows = 0;
 
-  void add(const Weight& weight, const float* its_bias, void* its_y) {
-    w[count] = weight, bias[count] = its_bias, y[count] = static_cast<char*>(its_y);
+  void add(const Weight& weight, const float* its_bias, const Rows& its_y) {
+    w[count] = weight, bias[count] = its_bias, y[count] = static_cast<char*>(its_y.data), y_stride[count] = its_y.stride;
     ++count;
   }
   // How many tiles of `outs` outputs; fixes where each matrix's begin.
@@ -74,7 +75,7 @@ struct Lines {
   __device__ bool tile(int outs, int rows_of_tile, Tile& t) const {
     int i = 0;
     while (i + 1 < count && static_cast<int>(blockIdx.x) >= first_tile[i + 1]) ++i;
-    t.w = w[i], t.bias = bias[i], t.y = y[i];
+    t.w = w[i], t.bias = bias[i], t.y = y[i], t.y_stride = y_stride[i];
     t.out0 = int64_t{static_cast<int>(blockIdx.x) - first_tile[i]} * outs;
     t.first_row = int64_t{blockIdx.y} * rows_of_tile;
     t.rows = static_cast<int>(min(rows - t.first_row, int64_t{rows_of_tile}));
