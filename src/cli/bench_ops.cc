@@ -36,10 +36,17 @@ Status print_life(const std::vector<BenchItem>& plan, const BenchOptions& option
 }
 
 std::vector<std::string> life_command(const Command& command) {
-  std::vector<std::string> argv = {own_binary(),      "bench",     "ops",
-                                   command.bench.ops, "--cases",   command.bench.cases,
-                                   "--one-life",      "--threads", std::to_string(command.run.threads),
-                                   "--device",        command.bench.device_name()};
+  std::vector<std::string> argv = {own_binary(),
+                                   "bench",
+                                   "ops",
+                                   command.bench.ops,
+                                   "--cases",
+                                   command.bench.cases,
+                                   "--one-life",
+                                   "--threads",
+                                   std::to_string(command.run.threads),
+                                   "--device",
+                                   command.bench.device_name()};
   for (const std::string& v : command.run.variants) argv.insert(argv.end(), {"--variant", v});
   return argv;
 }

@@ -52,8 +52,11 @@ class Errors {
     one.build = [op = item.op, case_index](int, CaseBuilder& b) { return op->build(case_index, b); };
     Choices choice;
     LATHE_RETURN_IF_ERROR(choice.add(fmt::format("{}={}", one.name, item.variant_name())));
-    VerifyOptions options{
-        .device = options_.device_name(), .threads = options_.threads, .seeds = 1, .long_cases = true, .choices = &choice};
+    VerifyOptions options{.device = options_.device_name(),
+                          .threads = options_.threads,
+                          .seeds = 1,
+                          .long_cases = true,
+                          .choices = &choice};
     LATHE_ASSIGN(const VerifyReport report, verify(std::span(&one, 1), options, nullptr));
     Error error;
     if (!report.rows.empty())

@@ -10,8 +10,8 @@
 namespace lathe {
 
 struct BenchOptions {
-  std::string ops = "*";    // glob over operator names
-  std::string cases = "*";  // glob over case names
+  std::string ops = "*";                 // glob over operator names
+  std::string cases = "*";               // glob over case names
   DeviceKind device = DeviceKind::kCpu;  // or kCuda
   int threads = 1;
   int lives = 5;                     // fresh processes; one number a life

@@ -4,8 +4,9 @@
 #include "ops/mlp/variants.h"
 #include "ops/moe/variants.h"
 
-// A choice (row, j) is the unit of work: its middle and its result lie at place row·top_k + j, so nothing is packed and no
-// order depends on arrival. Experts get lists of their choices, ascending; products run over tiles of an expert's list.
+// A choice (row, j) is the unit of work: its middle and its result lie at place row·top_k + j, so nothing is packed and
+// no order depends on arrival. Experts get lists of their choices, ascending; products run over tiles of an expert's
+// list.
 namespace lathe::cuda {
 
 namespace {
@@ -149,7 +150,8 @@ __global__ void tiles_kernel(Lists lists, int experts, int rows_of_tile) {
 
 // ---- products
 
-// One matrix (down) or two (gate, up) of each expert. Grid: (tiles of outputs of the matrices, tiles of experts' lists).
+// One matrix (down) or two (gate, up) of each expert. Grid: (tiles of outputs of the matrices, tiles of experts'
+// lists).
 struct ExpertWork {
   Weight like;  // form and sizes of all
   int matrices = 1, experts = 0;
@@ -189,8 +191,11 @@ void put_matrix(ExpertWork& work, int64_t at, const Weight& w, Array<const float
 // Few choices an expert: tiles of few rows, so that rarely an expert's weights are read twice.
 Plan plan_for(int64_t choices, int64_t experts) {
   const int64_t each = choices / std::max<int64_t>(experts, 1);
-  return each <= 2 ? Plan::kStream8 : each <= 6 ? Plan::kStream16 : each <= 16 ? Plan::kStream32
-         : each <= 48 ? Plan::kStream64 : Plan::kTile;
+  return each <= 2    ? Plan::kStream8
+         : each <= 6  ? Plan::kStream16
+         : each <= 16 ? Plan::kStream32
+         : each <= 48 ? Plan::kStream64
+                      : Plan::kTile;
 }
 int tile_rows(bool tensor, Plan plan) {
   if (!tensor) return kExactRows;
