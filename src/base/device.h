@@ -43,8 +43,8 @@ class Device {
 
   // What a CUDA operator's kernels are launched into; null on other devices.
   virtual Stream stream() const { return {}; }
-  // Microseconds of the queue's own clock between the first and the last of what `work` enqueues, once. Where the device
-  // can record work and replay it, the replay is timed: the host's share isn't in it.
+  // Microseconds of the queue's own clock between the first and the last of what `work` enqueues, once. Where the
+  // device can record work and replay it, the replay is timed: the host's share isn't in it.
   virtual Result<double> time_us(const std::function<Status()>& work);
   // Of a card's own memory, what allocations could have; 0 where memory is the host's.
   virtual int64_t free_bytes() const { return 0; }

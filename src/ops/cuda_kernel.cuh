@@ -6,8 +6,8 @@
 #include "base/view.h"
 #include "ops/op.h"
 
-// What every operator's CUDA file starts from: the stream, checked launches, values of views as floats, reductions over a
-// warp and a block. No reduction uses atomics on floats: the same call gives the same bits.
+// What every operator's CUDA file starts from: the stream, checked launches, values of views as floats, reductions over
+// a warp and a block. No reduction uses atomics on floats: the same call gives the same bits.
 
 namespace lathe::cuda {
 

@@ -24,6 +24,29 @@ TEST(SimDevice, CopiesInOrderThroughItsOwnAddressSpace) {
   EXPECT_EQ(value, 42);
 }
 
+TEST(MakeDevice, SaysWhatIsMissing) {
+  const auto unknown = make_device("tpu");
+  ASSERT_FALSE(unknown.is_ok());
+  EXPECT_NE(unknown.status().message().find("cpu, sim and cuda"), std::string::npos) << unknown.status().message();
+  const auto cuda = make_device("cuda");
+  if (cuda.is_ok()) GTEST_SKIP() << "a card is there";
+  EXPECT_NE(cuda.status().message().find("--device cuda: "), std::string::npos) << cuda.status().message();
+}
+
+TEST(Device, TimesWorkThatIsLate) {
+  auto sim = make_sim_device();
+  const auto us = sim->time_us([&] {
+    sim->enqueue([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return Status::ok();
+    });
+    return Status::ok();
+  });
+  ASSERT_TRUE(us.is_ok());
+  EXPECT_GE(*us, 5000);
+  EXPECT_FALSE(sim->time_us([] { return invalid("no"); }).is_ok());
+}
+
 TEST(SimDevice, TellsTheFirstErrorOnce) {
   auto sim = make_sim_device();
   sim->enqueue([] { return invalid("first"); });

@@ -5,7 +5,8 @@ namespace lathe::cuda {
 
 namespace {
 
-// A block a row. What stands outside the table or the features, which the host's checks let nobody ask for, becomes NaN.
+// A block a row. What stands outside the table or the features, which the host's checks let nobody ask for, becomes
+// NaN.
 __global__ void embedding_kernel(EmbeddingArgs args) {
   const int64_t row = blockIdx.x, hidden = args.table.in;
   const int32_t token = args.token[row], feature = args.feature.empty() ? -1 : args.feature[row];

@@ -2,9 +2,9 @@
 #include "ops/hc_boundary/streams.cuh"
 #include "ops/hc_boundary/variants.h"
 
-// Two launches. `mix`: blocks take a few rows and a slice of the hidden width, mix the streams, write them, and add up what
-// the slice gives to each of the mapping's sums. `collapse`: a block a row joins the slices in order, finds the coefficients
-// and collapses the row. Slices depend on the width alone, so a row's bits don't depend on its company.
+// Two launches. `mix`: blocks take a few rows and a slice of the hidden width, mix the streams, write them, and add up
+// what the slice gives to each of the mapping's sums. `collapse`: a block a row joins the slices in order, finds the
+// coefficients and collapses the row. Slices depend on the width alone, so a row's bits don't depend on its company.
 namespace lathe::cuda {
 
 namespace {

@@ -38,7 +38,8 @@ __device__ float normed_key(const IndexSelectArgs& a, int64_t row, int d, const 
   return rounded(a.key_norm_weight[d] * normed + a.key_norm_bias[d], a.pages.dtype);
 }
 
-// Block: a new row. The one that completes a pool writes its key, from the rows before it or what the ring kept of them.
+// Block: a new row. The one that completes a pool writes its key, from the rows before it or what the ring kept of
+// them.
 __global__ void pool_kernel(IndexSelectArgs a) {
   __shared__ float space[32];
   const int64_t row = blockIdx.x, sequence = stretch_of(a.fresh.start, a.slot.count, row);
@@ -58,9 +59,9 @@ __global__ void pool_kernel(IndexSelectArgs a) {
       const int d = c * kThreads + threadIdx.x;
       if (d >= a.dim) break;
       const float k = fresh ? normed_key(a, member, d, norm) : load(a.open, a.slot[sequence], kept + d);
-      const float g = (fresh ? rounded(load(a.gate, member, d), a.pages.dtype)
-                             : load(a.open, a.slot[sequence], kept + a.dim + d)) +
-                      a.ape[j * a.dim + d];
+      const float g =
+          (fresh ? rounded(load(a.gate, member, d), a.pages.dtype) : load(a.open, a.slot[sequence], kept + a.dim + d)) +
+          a.ape[j * a.dim + d];
       const float higher = fmaxf(top[c], g), shrink = expf(top[c] - higher), alpha = expf(g - higher);
       top[c] = higher, sum[c] = sum[c] * shrink + alpha, key[c] = key[c] * shrink + alpha * k;
     }
@@ -100,8 +101,8 @@ __device__ Query query_of(const IndexSelectArgs& a, int64_t row) {
 }
 
 // Grid: (blocks of pools, rows). A thread a pool; its key is a row of shared memory. NaN counts as -inf.
-__global__ void __launch_bounds__(kPoolsPerBlock) score_kernel(IndexSelectArgs a, int64_t row0, float* scores,
-                                                               int64_t stride) {
+__global__ void __launch_bounds__(kPoolsPerBlock)
+    score_kernel(IndexSelectArgs a, int64_t row0, float* scores, int64_t stride) {
   extern __shared__ float shared[];
   const int64_t row = row0 + blockIdx.y, first = int64_t{blockIdx.x} * kPoolsPerBlock;
   const Query q = query_of(a, row);
@@ -165,8 +166,8 @@ __device__ Threshold find_threshold(const float* scores, int64_t pools, int want
 }
 
 // Block: a query row.
-__global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexSelectArgs a, int64_t row0, const float* scores,
-                                                                int64_t stride) {
+__global__ void __launch_bounds__(kSelectThreads)
+    select_kernel(IndexSelectArgs a, int64_t row0, const float* scores, int64_t stride) {
   __shared__ int warp_above[32], warp_ties[32];
   const int64_t row = row0 + blockIdx.x;
   const Query q = query_of(a, row);
@@ -218,7 +219,9 @@ int64_t score_shared(const IndexSelectArgs& a) {
 
 }  // namespace
 
-bool index_select_applies(const IndexSelectArgs& a) { return a.dim <= kMostDim && score_shared(a) <= kMostShared - 1024; }
+bool index_select_applies(const IndexSelectArgs& a) {
+  return a.dim <= kMostDim && score_shared(a) <= kMostShared - 1024;
+}
 
 Status index_select(OpContext& ctx, const IndexSelectArgs& a) {
   const cudaStream_t stream = stream_of(ctx);

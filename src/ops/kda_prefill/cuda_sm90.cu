@@ -60,8 +60,8 @@ Status run_kda(OpContext& ctx, const KdaRuns& runs) {
 bool kda_prefill_applies(const KdaPrefillArgs& a) { return kda_fits(a.layer); }
 
 Status kda_prefill(OpContext& ctx, const KdaPrefillArgs& a) {
-  return run_kda(ctx, {a.in, a.layer, a.memory, a.runs.start, a.runs.past, a.slot, a.checkpoint_row, a.checkpoint_slot,
-                       a.y});
+  return run_kda(
+      ctx, {a.in, a.layer, a.memory, a.runs.start, a.runs.past, a.slot, a.checkpoint_row, a.checkpoint_slot, a.y});
 }
 
 }  // namespace lathe::cuda

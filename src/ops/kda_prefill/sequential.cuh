@@ -3,8 +3,8 @@
 #include "ops/cuda_kernel.cuh"
 #include "ops/kda_prefill/kda_layer.h"
 
-// A head of Kimi delta attention token by token, in fp32, for any sizes: what kda_decode, kda_prefill and kda_scan do, and
-// how kda_replay prepares its tokens. A block a head of a sequence.
+// A head of Kimi delta attention token by token, in fp32, for any sizes: what kda_decode, kda_prefill and kda_scan do,
+// and how kda_replay prepares its tokens. A block a head of a sequence.
 namespace lathe::cuda {
 
 constexpr int kKdaThreads = 256, kKdaWarps = kKdaThreads / 32;

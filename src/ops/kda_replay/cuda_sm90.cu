@@ -1,8 +1,8 @@
 #include "ops/kda_prefill/sequential.cuh"
 #include "ops/kda_replay/variants.h"
 
-// A block a head of a sequence, in fp32, for any sizes. The checkpoint stays in shared memory; records are read from the
-// ring, as the contract's formulas have them.
+// A block a head of a sequence, in fp32, for any sizes. The checkpoint stays in shared memory; records are read from
+// the ring, as the contract's formulas have them.
 namespace lathe::cuda {
 
 namespace {
@@ -47,8 +47,8 @@ struct Head {
     __syncthreads();
   }
 
-  // Output of the token that becomes record j. G: its running log gate. on_k, on_q: [kMostRecords], what each record gives
-  // to S~·k and S~·q.
+  // Output of the token that becomes record j. G: its running log gate. on_k, on_q: [kMostRecords], what each record
+  // gives to S~·k and S~·q.
   __device__ void step(int j, const KdaToken& t, const float* G, float* on_k, float* on_q, float* space) const {
     const int k = a.layer.k, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int r = warp; r < j; r += kKdaWarps) {

@@ -43,10 +43,7 @@ Status multiply_shared_rows(OpContext& ctx, const SharedRows& s, bool few_rows_o
   for (int i = 0; i < s.products; ++i) {
     if (done[i] || s.product[i].w.out == 0) continue;
     const Weight& like = s.product[i].w;
-    Sides sides{.x = s.x,
-                .y_stride = s.product[i].y.stride,
-                .y_dtype = s.product[i].y.dtype,
-                .round_to_bf16 = s.round_to_bf16};
+    Sides sides{.x = s.x, .y_dtype = s.product[i].y.dtype, .round_to_bf16 = s.round_to_bf16};
     if (like.is_w8a8() && s.x.dtype != like.dtype) {
       Rows& rows = quantised[like.dtype == DType::kE4M3];
       if (!rows.data) LATHE_RETURN_IF_ERROR(quantise_rows(ctx, s.x, like.dtype, &rows));
@@ -64,16 +61,16 @@ Status multiply_shared_rows(OpContext& ctx, const SharedRows& s, bool few_rows_o
       const SharedProduct& p = s.product[j];
       Form its{};
       if (done[j] || p.w.dtype != like.dtype || p.w.is_w8a8() != like.is_w8a8() || p.y.dtype != sides.y_dtype ||
-          p.y.stride != sides.y_stride || takes(p, &its) != tensor || its != form)
+          takes(p, &its) != tensor || its != form)
         continue;
       done[j] = true;
-      if (p.w.out) lines.add(p.w, p.bias.empty() ? nullptr : p.bias.data, p.y.data);
+      if (p.w.out) lines.add(p.w, p.bias.empty() ? nullptr : p.bias.data, p.y);
     }
-    const Plan plan = s.rows <= 8                      ? Plan::kStream8
-                      : s.rows <= 16                   ? Plan::kStream16
-                      : s.rows <= 32                   ? Plan::kStream32
+    const Plan plan = s.rows <= 8                     ? Plan::kStream8
+                      : s.rows <= 16                  ? Plan::kStream16
+                      : s.rows <= 32                  ? Plan::kStream32
                       : s.rows <= 64 || few_rows_only ? Plan::kStream64
-                                                       : Plan::kTile;
+                                                      : Plan::kTile;
     auto grid = [&](Lines& l, int outs, int rows) {
       return dim3(l.cut(outs), static_cast<unsigned>(ceil_div(s.rows, rows)));
     };
@@ -87,8 +84,7 @@ namespace {
 Status multiply(OpContext& ctx, const LinearArgs& args, bool few_rows_only) {
   ArenaScope scope(*ctx.scratch);
   SharedRows s{.x = args.x, .rows = args.x.rows, .products = args.products, .sharp = true};
-  for (int i = 0; i < args.products; ++i)
-    s.product[i] = {args.product[i].w, args.product[i].bias, args.product[i].y};
+  for (int i = 0; i < args.products; ++i) s.product[i] = {args.product[i].w, args.product[i].bias, args.product[i].y};
   return multiply_shared_rows(ctx, s, few_rows_only);
 }
 

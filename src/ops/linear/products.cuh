@@ -24,6 +24,7 @@ struct Tile {
   Weight w;
   const float* bias = nullptr;  // or none
   char* y = nullptr;            // of the matrix's first output
+  int64_t y_stride = 0;
   int64_t out0 = 0;
   const int32_t* list = nullptr;  // of the tile's rows; none: they are first_row, first_row + 1, ...
   int64_t first_row = 0;
@@ -33,9 +34,8 @@ struct Tile {
 // Activations and results, alike for all tiles of a launch.
 struct Sides {
   Rows x;
-  int list_divisor = 1;        // an entry of a list over this is a row of x
-  bool y_row_is_entry = false; // a list's entries name rows of y, or their places do
-  int64_t y_stride = 0;
+  int list_divisor = 1;         // an entry of a list over this is a row of x
+  bool y_row_is_entry = false;  // a list's entries name rows of y, or their places do
   DType y_dtype = DType::kF32;
   bool round_to_bf16 = false;  // before an f32 y
 
@@ -46,7 +46,7 @@ struct Sides {
   __device__ void put(const Tile& t, int n, int64_t out, float value) const {
     if (t.bias) value += t.bias[out];
     if (round_to_bf16) value = round_bf16(value);
-    store_value(t.y, y_dtype, y_row(t, n) * y_stride + out, value);
+    store_value(t.y, y_dtype, y_row(t, n) * t.y_stride + out, value);
   }
 };
 
@@ -56,13 +56,15 @@ struct Lines {
   Weight w[kMost];
   const float* bias[kMost];
   char* y[kMost];
+  int64_t y_stride[kMost];
   int first_tile[kMost + 1];
   int count = 0;
   const int32_t* list = nullptr;
   int64_t rows = 0;
 
-  void add(const Weight& weight, const float* its_bias, void* its_y) {
-    w[count] = weight, bias[count] = its_bias, y[count] = static_cast<char*>(its_y);
+  void add(const Weight& weight, const float* its_bias, const Rows& its_y) {
+    w[count] = weight, bias[count] = its_bias, y[count] = static_cast<char*>(its_y.data),
+    y_stride[count] = its_y.stride;
     ++count;
   }
   // How many tiles of `outs` outputs; fixes where each matrix's begin.
@@ -74,7 +76,7 @@ struct Lines {
   __device__ bool tile(int outs, int rows_of_tile, Tile& t) const {
     int i = 0;
     while (i + 1 < count && static_cast<int>(blockIdx.x) >= first_tile[i + 1]) ++i;
-    t.w = w[i], t.bias = bias[i], t.y = y[i];
+    t.w = w[i], t.bias = bias[i], t.y = y[i], t.y_stride = y_stride[i];
     t.out0 = int64_t{static_cast<int>(blockIdx.x) - first_tile[i]} * outs;
     t.first_row = int64_t{blockIdx.y} * rows_of_tile;
     t.rows = static_cast<int>(min(rows - t.first_row, int64_t{rows_of_tile}));
@@ -114,13 +116,15 @@ __device__ inline uint4 load16_once(const void* p) {
 
 __device__ inline void multiply(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
                                 bf16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 __device__ inline void multiply(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
                                 f16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -192,7 +196,8 @@ struct Sums {
 
   __device__ void add(const Tile& t, const Sides& sides, int64_t out0, int first, int stride) {
     const int lane = threadIdx.x % 32, group = lane / 4, quarter = lane % 4;
-    constexpr int kWeightBytes = kForm == Form::kBf16 ? 2 : 1, kRowBytes = kForm == Form::kInt8 || kForm == Form::kFp8 ? 1 : 2;
+    constexpr int kWeightBytes = kForm == Form::kBf16 ? 2 : 1,
+                  kRowBytes = kForm == Form::kInt8 || kForm == Form::kFp8 ? 1 : 2;
     constexpr int kLane = kStep<kForm> / 4;  // values
     const char *w[kOutTiles][2], *x[kRowTiles];
 #pragma unroll
@@ -252,8 +257,8 @@ __device__ inline float scaled(Sum<kForm> sum, const Tile& t, const Sides& sides
 constexpr int kProductThreads = 256, kProductWarps = kProductThreads / 32;
 
 template <Form kForm, int kRowTiles, class Work>
-__global__ void __launch_bounds__(kProductThreads) stream_kernel(const __grid_constant__ Work work,
-                                                                 const __grid_constant__ Sides sides) {
+__global__ void __launch_bounds__(kProductThreads)
+    stream_kernel(const __grid_constant__ Work work, const __grid_constant__ Sides sides) {
   extern __shared__ char space[];  // [warps][16·kRowTiles·8]
   auto* sums = reinterpret_cast<Sum<kForm>*>(space);
   Tile t;
@@ -281,8 +286,8 @@ __global__ void __launch_bounds__(kProductThreads) stream_kernel(const __grid_co
 constexpr int kTileOuts = 2 * 16 * kProductWarps, kTileRows = 64;
 
 template <Form kForm, class Work>
-__global__ void __launch_bounds__(kProductThreads) tile_kernel(const __grid_constant__ Work work,
-                                                               const __grid_constant__ Sides sides) {
+__global__ void __launch_bounds__(kProductThreads)
+    tile_kernel(const __grid_constant__ Work work, const __grid_constant__ Sides sides) {
   Tile t;
   if (!work.tile(kTileOuts, kTileRows, t)) return;
   const int64_t out0 = t.out0 + threadIdx.x / 32 * 32;
@@ -317,8 +322,8 @@ constexpr int kExactOuts = 4, kExactRows = 8, kExactThreads = 128;
 
 // The four warps share the inner dimension.
 template <class X, class W, class Work>
-__global__ void __launch_bounds__(kExactThreads) exact_kernel(const __grid_constant__ Work work,
-                                                              const __grid_constant__ Sides sides) {
+__global__ void __launch_bounds__(kExactThreads)
+    exact_kernel(const __grid_constant__ Work work, const __grid_constant__ Sides sides) {
   using Total = std::conditional_t<std::is_same_v<W, int8_t>, int, float>;
   __shared__ Total sums[kExactThreads / 32][kExactOuts][kExactRows];
   Tile t;
@@ -340,8 +345,7 @@ __global__ void __launch_bounds__(kExactThreads) exact_kernel(const __grid_const
 #pragma unroll
     for (int o = 0; o < kExactOuts; ++o) {
       Total v = static_cast<Total>(value_of(w[o][k]));
-      if (blocks)
-        v *= t.w.scale[min(t.out0 + o, t.w.out - 1) / t.w.block_out * t.w.scale_stride + k / t.w.block_in];
+      if (blocks) v *= t.w.scale[min(t.out0 + o, t.w.out - 1) / t.w.block_out * t.w.scale_stride + k / t.w.block_in];
 #pragma unroll
       for (int n = 0; n < kExactRows; ++n) sum[o][n] += v * xs[n];
     }

@@ -4,8 +4,9 @@
 #include "ops/mlp/variants.h"
 #include "ops/moe/variants.h"
 
-// A choice (row, j) is the unit of work: its middle and its result lie at place row·top_k + j, so nothing is packed and no
-// order depends on arrival. Experts get lists of their choices, ascending; products run over tiles of an expert's list.
+// A choice (row, j) is the unit of work: its middle and its result lie at place row·top_k + j, so nothing is packed and
+// no order depends on arrival. Experts get lists of their choices, ascending; products run over tiles of an expert's
+// list.
 namespace lathe::cuda {
 
 namespace {
@@ -149,7 +150,8 @@ __global__ void tiles_kernel(Lists lists, int experts, int rows_of_tile) {
 
 // ---- products
 
-// One matrix (down) or two (gate, up) of each expert. Grid: (tiles of outputs of the matrices, tiles of experts' lists).
+// One matrix (down) or two (gate, up) of each expert. Grid: (tiles of outputs of the matrices, tiles of experts'
+// lists).
 struct ExpertWork {
   Weight like;  // form and sizes of all
   int matrices = 1, experts = 0;
@@ -157,6 +159,7 @@ struct ExpertWork {
   const float* scale[2 * kMostExperts];
   const float* bias[2 * kMostExperts];
   char* y = nullptr;
+  int64_t y_stride = 0;
   int64_t y_matrix_bytes = 0;  // from the first matrix's outputs to the second's
   Lists lists;
 
@@ -172,7 +175,7 @@ struct ExpertWork {
     const int which = low * matrices + matrix;
     t.w = like;
     t.w.data = data[which], t.w.scale = scale[which], t.bias = bias[which];
-    t.y = y + matrix * y_matrix_bytes;
+    t.y = y + matrix * y_matrix_bytes, t.y_stride = y_stride;
     t.out0 = int64_t{static_cast<int>(blockIdx.x) % out_tiles} * outs;
     t.first_row = int64_t{at - lists.tiles[low]} * rows_of_tile;
     t.rows = static_cast<int>(min(lists.count[low] - t.first_row, int64_t{rows_of_tile}));
@@ -188,8 +191,11 @@ void put_matrix(ExpertWork& work, int64_t at, const Weight& w, Array<const float
 // Few choices an expert: tiles of few rows, so that rarely an expert's weights are read twice.
 Plan plan_for(int64_t choices, int64_t experts) {
   const int64_t each = choices / std::max<int64_t>(experts, 1);
-  return each <= 2 ? Plan::kStream8 : each <= 6 ? Plan::kStream16 : each <= 16 ? Plan::kStream32
-         : each <= 48 ? Plan::kStream64 : Plan::kTile;
+  return each <= 2    ? Plan::kStream8
+         : each <= 6  ? Plan::kStream16
+         : each <= 16 ? Plan::kStream32
+         : each <= 48 ? Plan::kStream64
+                      : Plan::kTile;
 }
 int tile_rows(bool tensor, Plan plan) {
   if (!tensor) return kExactRows;
@@ -244,7 +250,8 @@ Status run_experts(OpContext& ctx, const MoeArgs& a, const Choices& choices, flo
     put_matrix(first, 2 * e + 1, a.experts[e].up, a.experts[e].up_bias);
   }
   first.y = static_cast<char*>(gate_up.data), first.y_matrix_bytes = inner * 4, first.lists = lists;
-  Sides sides{.x = a.x, .list_divisor = a.top_k, .y_row_is_entry = true, .y_stride = 2 * inner};
+  first.y_stride = gate_up.stride;
+  Sides sides{.x = a.x, .list_divisor = a.top_k, .y_row_is_entry = true};
   if (like.gate.is_w8a8()) LATHE_RETURN_IF_ERROR(quantise_rows(ctx, a.x, like.gate.dtype, &sides.x));
   LATHE_RETURN_IF_ERROR(multiply_experts(ctx, first, sides, count));
 
@@ -252,8 +259,8 @@ Status run_experts(OpContext& ctx, const MoeArgs& a, const Choices& choices, flo
   LATHE_RETURN_IF_ERROR(make_middle(ctx, gate_up, a.limit, middle));
   ExpertWork second{.like = like.down, .matrices = 1, .experts = static_cast<int>(experts)};
   for (int64_t e = 0; e < experts; ++e) put_matrix(second, e, a.experts[e].down, a.experts[e].down_bias);
-  second.y = reinterpret_cast<char*>(results), second.lists = lists;
-  return multiply_experts(ctx, second, {.x = middle, .y_row_is_entry = true, .y_stride = a.y.width}, count);
+  second.y = reinterpret_cast<char*>(results), second.y_stride = a.y.width, second.lists = lists;
+  return multiply_experts(ctx, second, {.x = middle, .y_row_is_entry = true}, count);
 }
 
 MoeArgs part_of(MoeArgs a, int64_t begin, int64_t count) {

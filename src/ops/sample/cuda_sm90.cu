@@ -4,8 +4,8 @@
 #include "ops/sample/variants.h"
 
 // A block a row. Nothing is sorted: whatever cuts the order of falling logits (a count, a sum, the draw) is found by a
-// descent over the bits of the logits' order, a byte a pass. Weights are summed as integers of 2^-45, so that a sum doesn't
-// depend on the order of its terms.
+// descent over the bits of the logits' order, a byte a pass. Weights are summed as integers of 2^-45, so that a sum
+// doesn't depend on the order of its terms.
 namespace lathe::cuda {
 
 namespace {
@@ -196,7 +196,8 @@ __device__ int draw(const float* logits, int vocab, const SampleSettings& s, int
 __device__ void write_logprobs(const SampleArgs& a, int64_t row, const float* logits, int token, Mass* space) {
   const int wanted = a.best_wanted[row], width = a.best_width;
   if (threadIdx.x == 0) a.logprob[row] = 0, a.rank[row] = 0;
-  for (int i = threadIdx.x; i < width; i += kThreads) a.best_token[row * width + i] = -1, a.best_logprob[row * width + i] = 0;
+  for (int i = threadIdx.x; i < width; i += kThreads)
+    a.best_token[row * width + i] = -1, a.best_logprob[row * width + i] = 0;
   if (wanted < 0 || token < 0) return;
   __syncthreads();
   const Greatest top = next_greatest(logits, a.vocab, true, 0, 0, space);
@@ -234,7 +235,8 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(SampleArgs a, float* c
   if (token < 0) {
     const float* drawn_from = logits;
     const int mask = a.mask.empty() ? -1 : a.mask[row];
-    const int begin = a.edit_start.empty() ? 0 : a.edit_start[row], end = a.edit_start.empty() ? 0 : a.edit_start[row + 1];
+    const int begin = a.edit_start.empty() ? 0 : a.edit_start[row],
+              end = a.edit_start.empty() ? 0 : a.edit_start[row + 1];
     if (mask >= 0 || begin < end) {
       float* copy = copies + row * a.vocab;
       const int64_t words = (a.vocab + 31) / 32;

@@ -27,10 +27,8 @@ Status check(const SampleArgs& a) {
 }
 
 constexpr Variant<SampleArgs> kVariants[] = {
-    {"avx512", avx512::sample_applies, avx512::sample},
-    {"avx2", avx2::sample_applies, avx2::sample},
-    {"portable", portable::sample_applies, portable::sample},
-    {"reference", always, reference::sample},
+    {"avx512", avx512::sample_applies, avx512::sample},       {"avx2", avx2::sample_applies, avx2::sample},
+    {"portable", portable::sample_applies, portable::sample}, {"reference", always, reference::sample},
 #ifdef LATHE_CUDA
     {"cuda", always, cuda::sample, true, DeviceKind::kCuda},
 #endif

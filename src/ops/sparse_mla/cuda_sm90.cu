@@ -1,13 +1,14 @@
 #include "ops/cuda_kernel.cuh"
 #include "ops/sparse_mla/variants.h"
 
-// Absorbed form, in fp32, for any sizes: new latents to their pages; queries through Wk; each row over its set, 32 tokens
-// at a time with a running softmax; sums through Wv. A row's bits depend on its set alone.
+// Absorbed form, in fp32, for any sizes: new latents to their pages; queries through Wk; each row over its set, 32
+// tokens at a time with a running softmax; sums through Wv. A row's bits depend on its set alone.
 namespace lathe::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kHeads = 8, kTokens = 32, kRowsAtOnce = 4, kMostPieces = 4;  // of kThreads latent channels
+constexpr int kThreads = 256, kHeads = 8, kTokens = 32, kRowsAtOnce = 4,
+              kMostPieces = 4;  // of kThreads latent channels
 // Rows at once, so that queries and sums of all heads stay within scratch.
 constexpr int64_t kScratchFloats = int64_t{128} << 20;
 
@@ -36,7 +37,8 @@ __global__ void latent_kernel(SparseMlaArgs a) {
 
 // q~ = Wkᵀ·q·qk^-½. Grid: (blocks of rows, heads). q~: [rows, heads, latent].
 template <int kPieces>
-__global__ void __launch_bounds__(kThreads) query_kernel(SparseMlaArgs a, int64_t row0, int64_t rows, float* latent_query) {
+__global__ void __launch_bounds__(kThreads)
+    query_kernel(SparseMlaArgs a, int64_t row0, int64_t rows, float* latent_query) {
   extern __shared__ float query[];  // [kRowsAtOnce][qk]
   const int64_t first = int64_t{blockIdx.x} * kRowsAtOnce, head = blockIdx.y;
   const float root = 1 / sqrtf(static_cast<float>(a.qk));
@@ -162,8 +164,8 @@ Status attend(OpContext& ctx, const SparseMlaArgs& a, int64_t row0, int64_t rows
   query_kernel<kPieces><<<row_blocks, kThreads, query_shared, stream_of(ctx)>>>(a, row0, rows, latent_query);
   LATHE_RETURN_IF_ERROR(launched("sparse_mla queries"));
   LATHE_RETURN_IF_ERROR(allow_shared(attend_kernel<kPieces>, attend_shared(a)));
-  attend_kernel<kPieces><<<dim3(static_cast<unsigned>(ceil_div(a.heads, kHeads)), static_cast<unsigned>(rows)), kThreads,
-                           attend_shared(a), stream_of(ctx)>>>(a, row0, latent_query);
+  attend_kernel<kPieces><<<dim3(static_cast<unsigned>(ceil_div(a.heads, kHeads)), static_cast<unsigned>(rows)),
+                           kThreads, attend_shared(a), stream_of(ctx)>>>(a, row0, latent_query);
   LATHE_RETURN_IF_ERROR(launched("sparse_mla attention"));
   LATHE_RETURN_IF_ERROR(allow_shared(value_kernel, value_shared));
   value_kernel<<<row_blocks, kThreads, value_shared, stream_of(ctx)>>>(a, row0, rows, latent_query);
