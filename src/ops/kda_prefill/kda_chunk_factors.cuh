@@ -1,0 +1,187 @@
+#pragma once
+
+#include "ops/kda_prefill/kda_chunk.cuh"
+
+// The first launch of a prefill: a chunk's factors from raw rows, by two warps. Thread t of the 64 has channels 2t and
+// 2t + 1 of q, k and v.
+namespace lathe::sm90 {
+
+constexpr int kFactorThreads = 64;
+constexpr int kSolveStride = 20;  // floats: rows of a 16 x 16 matrix, 16-byte aligned
+
+struct FactorScratch {
+  ChunkFactors out;
+  float sums[2][2 * kKdaChunk];  // of each warp: squares of q and of k, token by token
+  float beta[kKdaChunk];
+  float coupling[kKdaChunk * kSolveStride];  // E
+};
+
+struct Two {
+  float x, y;
+};
+
+// 16 activated tokens of two channels, rounded as the rows are; rows past `count` are zero.
+__device__ inline void convolve_tokens(const KdaCall& call, const ChunkPlace& place, int64_t slot, int32_t past,
+                                       int64_t channel, uint32_t (&to)[kKdaChunk]) {
+  const float4 w0 = conv_weights(call, channel), w1 = conv_weights(call, channel + 1);
+  const __nv_bfloat16* rows = call.qkv + place.first * call.qkv_stride + channel;
+  uint32_t raw[kKdaChunk];
+#pragma unroll
+  for (int t = 0; t < kKdaChunk; ++t)
+    raw[t] = t < place.count ? *reinterpret_cast<const uint32_t*>(rows + t * call.qkv_stride) : 0;
+  uint32_t before[kKdaWidth - 1];  // the oldest first
+#pragma unroll
+  for (int back = 1; back < kKdaWidth; ++back) {
+    const int32_t position = past + place.offset - back;
+    uint32_t value = 0;
+    if (place.offset >= back)
+      value = *reinterpret_cast<const uint32_t*>(rows - back * call.qkv_stride);
+    else if (position >= 0)
+      value = *reinterpret_cast<const uint32_t*>(
+          call.conv + (slot * call.ring + position % call.ring) * channels_of(call) + channel);
+    before[kKdaWidth - 1 - back] = value;
+  }
+  Two x3{low(before[0]), high(before[0])}, x2{low(before[1]), high(before[1])}, x1{low(before[2]), high(before[2])};
+#pragma unroll
+  for (int t = 0; t < kKdaChunk; ++t) {
+    const Two x0{low(raw[t]), high(raw[t])};
+    const float a = silu(fmaf(w0.x, x3.x, fmaf(w0.y, x2.x, fmaf(w0.z, x1.x, w0.w * x0.x))));
+    const float b = silu(fmaf(w1.x, x3.y, fmaf(w1.y, x2.y, fmaf(w1.z, x1.y, w1.w * x0.y))));
+    to[t] = t < place.count ? pack(a, b) : 0;
+    x3 = x2, x2 = x1, x1 = x0;
+  }
+}
+
+// E's and P's source: rows of `left` times rows of `right`, 16 x 16, as the fragments of two tiles.
+__device__ inline void multiply_rows(const __nv_bfloat16* left, const __nv_bfloat16* right, float (&c)[2][4]) {
+  const int lane = threadIdx.x % 32;
+  const int left_row = lane % 16, left_cell = lane / 16, right_row = lane % 8 + lane / 16 * 8,
+            right_cell = lane / 8 % 2;
+#pragma unroll
+  for (int step = 0; step < kKdaSize / 16; ++step) {
+    uint32_t a[4], b[4];
+    load_tiles(a, shared_address(left + cell_offset(left_row, 2 * step + left_cell)));
+    load_tiles(b, shared_address(right + cell_offset(right_row, 2 * step + right_cell)));
+    multiply(c[0], a, b[0], b[1]);
+    multiply(c[1], a, b[2], b[3]);
+  }
+}
+
+// Column `lane` of (I + E)^-1, by substitution.
+__device__ inline void solve_column(const float* coupling, int column, float (&t)[kKdaChunk]) {
+#pragma unroll
+  for (int i = 0; i < kKdaChunk; ++i) {
+    float sum = i == column ? 1.0f : 0.0f;
+#pragma unroll
+    for (int four = 0; four < i; four += 4) {
+      const float4 e = *reinterpret_cast<const float4*>(coupling + i * kSolveStride + four);
+      const float values[4] = {e.x, e.y, e.z, e.w};
+#pragma unroll
+      for (int j = four; j < four + 4 && j < i; ++j) sum = fmaf(-values[j - four], t[j], sum);
+    }
+    t[i] = sum;
+  }
+}
+
+// `group`: a barrier for these 64 threads.
+__device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place, int head, int64_t slot, int32_t past,
+                                    int t, int group, FactorScratch& s) {
+  const int warp = t / 32, lane = t % 32;
+  const int64_t key = int64_t{head} * kKdaSize + 2 * t, keys = int64_t{call.heads} * kKdaSize;
+  auto cell = [&](int token) { return cell_offset(token, t / 4) + 2 * (t % 4); };
+  auto at = [&](__nv_bfloat16* matrix, int token) { return reinterpret_cast<uint32_t*>(matrix + cell(token)); };
+
+  {
+    uint32_t value[kKdaChunk];
+    convolve_tokens(call, place, slot, past, 2 * keys + key, value);
+#pragma unroll
+    for (int i = 0; i < kKdaChunk; ++i) *at(s.out.value, i) = value[i];
+  }
+  if (t < kKdaChunk)
+    s.beta[t] = t < place.count ? round_bf16(sigmoid(__bfloat162float(
+                                      call.beta[(place.first + t) * call.beta_stride + head])))
+                                : 0;
+
+  Two gate[kKdaChunk];  // running sums, base 2
+  {
+    const float rate = __expf(call.a_log[head]);
+    const float2 bias = *reinterpret_cast<const float2*>(call.dt_bias + key);
+    const __nv_bfloat16* rows = call.forget + place.first * call.forget_stride + key;
+    uint32_t raw[kKdaChunk];
+#pragma unroll
+    for (int i = 0; i < kKdaChunk; ++i)
+      raw[i] = i < place.count ? *reinterpret_cast<const uint32_t*>(rows + i * call.forget_stride) : 0;
+    Two sum{0, 0};
+#pragma unroll
+    for (int i = 0; i < kKdaChunk; ++i) {
+      if (i < place.count) {
+        sum.x += log2_gate(low(raw[i]), bias.x, rate, call.bound);
+        sum.y += log2_gate(high(raw[i]), bias.y, rate, call.bound);
+      }
+      gate[i] = sum;
+    }
+    *reinterpret_cast<float2*>(s.out.decay + 2 * t) = {exp2_fast(sum.x), exp2_fast(sum.y)};
+  }
+
+  uint32_t q[kKdaChunk], k[kKdaChunk];
+  convolve_tokens(call, place, slot, past, key, q);
+  convolve_tokens(call, place, slot, past, keys + key, k);
+  {
+    float squares[2 * kKdaChunk];
+#pragma unroll
+    for (int i = 0; i < kKdaChunk; ++i) {
+      squares[i] = fmaf(low(q[i]), low(q[i]), high(q[i]) * high(q[i]));
+      squares[kKdaChunk + i] = fmaf(low(k[i]), low(k[i]), high(k[i]) * high(k[i]));
+    }
+    warp_sums<2 * kKdaChunk>(squares);
+    s.sums[warp][lane] = squares[0];
+  }
+  sync_group(group, kFactorThreads);
+  if (warp == 0) {
+    const float scale = rsqrtf(s.sums[0][lane] + s.sums[1][lane] + 1e-6f);
+    s.sums[0][lane] = lane < kKdaChunk ? scale * rsqrtf(float{kKdaSize}) : scale;
+  }
+  sync_group(group, kFactorThreads);
+#pragma unroll
+  for (int i = 0; i < kKdaChunk; ++i) {
+    const float q_scale = s.sums[0][i], k_scale = s.sums[0][kKdaChunk + i];
+    const Two fall{exp2_fast(gate[i].x), exp2_fast(gate[i].y)}, rise{exp2_fast(-gate[i].x), exp2_fast(-gate[i].y)};
+    const Two key_now{low(k[i]) * k_scale, high(k[i]) * k_scale};
+    *at(s.out.query, i) = pack(low(q[i]) * q_scale * fall.x, high(q[i]) * q_scale * fall.y);
+    *at(s.out.key_decayed, i) = pack(key_now.x * fall.x, key_now.y * fall.y);
+    *at(s.out.key_raised, i) = pack(key_now.x * rise.x, key_now.y * rise.y);
+  }
+  sync_group(group, kFactorThreads);
+
+  const int row = lane / 4, column = lane % 4 * 2;  // of a fragment
+  float c[2][4] = {};
+  multiply_rows(warp == 0 ? s.out.key_decayed : s.out.query, s.out.key_raised, c);
+  if (warp == 1) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = row + 8 * half, j = 8 * n + column;
+        *reinterpret_cast<uint32_t*>(s.out.product + i * kKdaChunk + j) =
+            pack(j <= i ? c[n][2 * half] : 0, j + 1 <= i ? c[n][2 * half + 1] : 0);
+      }
+  } else {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = row + 8 * half, j = 8 * n + column;
+        s.coupling[i * kSolveStride + j] = j < i ? s.beta[i] * c[n][2 * half] : 0;
+        s.coupling[i * kSolveStride + j + 1] = j + 1 < i ? s.beta[i] * c[n][2 * half + 1] : 0;
+      }
+    __syncwarp();
+    float solved[kKdaChunk];
+    const int j = lane % kKdaChunk;
+    solve_column(s.coupling, j, solved);
+    if (lane < kKdaChunk)
+#pragma unroll
+      for (int i = 0; i < kKdaChunk; ++i) s.out.solve[i * kKdaChunk + j] = __float2bfloat16_rn(solved[i] * s.beta[j]);
+  }
+}
+
+}  // namespace lathe::sm90
