@@ -9,6 +9,7 @@
 
 #include "kda_problem.cuh"
 #include "ops/kda_decode/kda_decode_sm90.h"
+#include "ops/kda_replay/kda_replay_sm90.h"
 
 namespace lathe::bench {
 
@@ -175,6 +176,153 @@ void decode() {
     }
 }
 
+// ---- replay
+
+struct Rings {
+  Buffer<bf16> key, d;
+  Buffer<float> gate;
+  Buffer<int32_t> cursor;
+
+  Rings(int64_t slots, int heads)
+      : key(slots * heads * 2048), d(slots * heads * 2048), gate(slots * heads * 2048), cursor(slots) {
+    key.poison(), d.poison(), gate.poison();
+  }
+  sm90::KdaReplay replay(const int32_t* start, const int32_t* past, const int32_t* slot, int sequences,
+                         bool flush = false) const {
+    return {start, past, slot, cursor.data, sequences, key.data, d.data, gate.data, flush};
+  }
+};
+
+// Steps through every run of `p`, some rows at a time of which some are accepted, and compares each step's outputs and,
+// after a flush, the states. Sequence i joins at step i % 16, so that cursors differ.
+void check_replay(const std::string& what, Problem& p, int most_rows) {
+  const int n = p.sequences(), heads = p.heads, size = Problem::kSize;
+  const int64_t widths[] = {int64_t{3} * size * heads, int64_t{size} * heads, heads, int64_t{size} * heads};
+  p.fetch_inputs();
+  std::vector<std::vector<double>> want(n * heads);
+  std::vector<std::vector<double>> states(n * heads);
+  in_parallel(n * heads, [&](int64_t i) {
+    Oracle oracle(p, static_cast<int>(i / heads), static_cast<int>(i % heads));
+    for (int64_t row = p.start[i / heads]; row < p.start[i / heads + 1]; ++row)
+      for (double y : oracle.step()) want[i].push_back(y);
+    states[i] = oracle.S;
+  });
+  Rings rings(n + 1, heads);
+  Problem step(heads, std::vector<int>(n, most_rows), std::vector<int32_t>(n, 0), Gates::kForget);
+  sm90::KdaCall call = p.call();
+  call.qkv = step.qkv.data, call.forget = step.forget.data, call.beta = step.beta.data, call.gate = step.gate.data;
+  call.y = step.y.data;
+  const Buffer<bf16>*from[] = {&p.qkv, &p.forget, &p.beta, &p.gate}, *to[] = {&step.qkv, &step.forget, &step.beta, &step.gate};
+  std::vector<int32_t> done(n, 0), cursor(n + 1, 0), start(n + 1), past(n);
+  Buffer<int32_t> d_start(start), d_past(past);
+  rings.cursor.host = cursor;
+  Errors errors;
+  uint32_t random = 1;
+  for (int round = 0, left = n; left; ++round) {
+    left = 0;
+    for (int i = 0; i < n; ++i) {
+      const int rest = p.start[i + 1] - p.start[i] - done[i];
+      random = random * 1664525 + 1013904223;
+      const int rows = round < i % 16 ? 0 : std::min(rest, 1 + static_cast<int>(random >> 16) % most_rows);
+      start[i + 1] = start[i] + rows, past[i] = p.past[i] + done[i];
+      for (int part = 0; part < 4 && rows; ++part)
+        check(cudaMemcpyAsync(to[part]->data + start[i] * widths[part],
+                              from[part]->data + (p.start[i] + done[i]) * widths[part], rows * widths[part] * 2,
+                              cudaMemcpyDeviceToDevice),
+              "rows");
+    }
+    d_start.host = start, d_past.host = past;
+    d_start.restore(), d_past.restore(), rings.cursor.restore();
+    step.y.poison();
+    check(sm90::launch_kda_replay(call, rings.replay(d_start.data, d_past.data, p.d_slot.data, n), most_rows == 1, nullptr),
+          "replay");
+    step.y.fetch();
+    for (int i = 0; i < n; ++i) {
+      const int rows = start[i + 1] - start[i];
+      if (rows == 0) {
+        left += done[i] < p.start[i + 1] - p.start[i];
+        continue;
+      }
+      for (int r = 0; r < rows; ++r)
+        for (int h = 0; h < heads; ++h)
+          for (int v = 0; v < size; ++v) {
+            const double got = number(step.y.host[((start[i] + r) * int64_t{heads} + h) * size + v]);
+            errors.unwritten += !std::isfinite(got);
+            errors.y.add(got, want[i * heads + h][(done[i] + r) * size + v]);
+          }
+      random = random * 1664525 + 1013904223;
+      const int accepted = rows == p.start[i + 1] - p.start[i] - done[i] ? rows : 1 + static_cast<int>(random >> 16) % rows;
+      int32_t& c = rings.cursor.host[p.slots[i]];
+      if (past[i] == 0) c = 0;
+      c = (c + rows > sm90::kReplayLength ? 0 : c) + accepted;
+      done[i] += accepted;
+      left += done[i] < p.start[i + 1] - p.start[i];
+    }
+  }
+  rings.cursor.restore();
+  check(sm90::launch_kda_replay(call, rings.replay(nullptr, nullptr, p.d_slot.data, n, true), most_rows == 1, nullptr), "flush");
+  std::vector<float> got(p.state.count);
+  check(cudaMemcpy(got.data(), p.state.data, p.state.count * 4, cudaMemcpyDeviceToHost), "state");
+  for (int i = 0; i < n; ++i)
+    for (int h = 0; h < heads; ++h)
+      for (int c = 0; c < size * size; ++c)
+        errors.state.add(got[(p.slots[i] * int64_t{heads} + h) * size * size + c], states[i * heads + h][c]);
+  std::printf("replay %s: %s\n", what.c_str(), errors.text().c_str());
+  std::fflush(stdout);
+}
+
+void replay() {
+  for (Gates gates : {Gates::kForget, Gates::kRetain}) {
+    std::vector<int32_t> past;
+    for (int i = 0; i < 24; ++i) past.push_back(i % 5 * i);
+    for (int rows : {1, 8}) {
+      Problem p(4, std::vector<int>(24, 70), past, gates, 11);
+      check_replay(std::string(name(gates)) + (rows == 1 ? ", one row" : ", 1 to 8 rows, some rejected"), p, rows);
+    }
+  }
+  Problem longer(4, {8192}, {7}, Gates::kRetain, 4);
+  check_replay("retain, 8192 steps", longer, 1);
+  for (int rows : {8, 32, 64, 128, 256}) {
+    const int heads = 64, sets = static_cast<int>(std::max<int64_t>(1, kColdBytes / (rows * heads * 65536) + 1));
+    const int all = rows * sets;
+    Problem p(heads, std::vector<int>(all, 1), std::vector<int32_t>(all, 4096), Gates::kForget);
+    Rings rings(all + 1, heads);
+    rings.key = Buffer<bf16>(rings.key.count).normal(0.1), rings.d = Buffer<bf16>(rings.d.count).normal(0.1);
+    rings.gate = Buffer<float>(rings.gate.count).normal(0.1, -1);
+    std::vector<int32_t> starts;
+    for (int i = 0; i <= rows; ++i) starts.push_back(i);
+    Buffer<int32_t> start(starts);
+    rings.cursor.host.resize(all + 1);
+    auto part = [&](int i) {
+      const int r = i % sets * rows;
+      sm90::KdaCall c = p.call();
+      c.qkv += r * c.qkv_stride, c.forget += r * c.forget_stride, c.beta += r * c.beta_stride, c.gate += r * c.gate_stride;
+      c.y += r * c.y_stride;
+      return std::pair{c, r};
+    };
+    auto time_replay = [&](const std::function<int(int)>& cursor) {
+      for (int i = 0; i <= all; ++i) rings.cursor.host[i] = cursor(i);
+      rings.cursor.restore();
+      return time_graph(std::max(sets, 4), 15, [&](int i, cudaStream_t stream) {
+        const auto [c, r] = part(i);
+        check(sm90::launch_kda_replay(c, rings.replay(start.data, p.d_past.data + r, p.d_slot.data + r, rows), true, stream),
+              "replay");
+      });
+    };
+    const double step = time_graph(std::max(sets, 4), 15, [&](int i, cudaStream_t stream) {
+      const auto [c, r] = part(i);
+      check(sm90::launch_kda_decode(c, p.d_past.data + r, p.d_slot.data + r, rows, sm90::KdaState::kF32, stream), "decode");
+    });
+    const double cycle = time_replay([](int slot) { return 1 + slot % 16; }), middle = time_replay([](int) { return 8; }),
+                 fold = time_replay([](int) { return 16; });
+    char more[160];
+    std::snprintf(more, sizeof more, "cursor 8 %.2f us, all fold %.2f us; decode %.2f us: %.3f times", middle, fold, step,
+                  step / cycle);
+    report("replay cycle B " + std::to_string(rows) + " H 64", cycle,
+           double(rows) * heads * (65536 * 1.125 + 8.5 * 512 + 512 + 1024 + 6146), more);
+  }
+}
+
 // ---- prefill
 
 void run_prefill(Problem& p, Buffer<char>& workspace, cudaStream_t stream = nullptr) {
@@ -240,5 +388,6 @@ void prefill() {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "decode") lathe::bench::decode();
+  if (what == "replay") lathe::bench::replay();
   if (what == "prefill") lathe::bench::prefill();
 }

@@ -47,6 +47,36 @@ __device__ inline void wait(Barrier* b, uint32_t parity) {
   }
 }
 
+// ---- clusters: blocks that run together and reach each other's shared memory
+
+__device__ inline void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// The address of what lies at `p` here, in the cluster's block `rank`.
+__device__ inline uint32_t remote_address(const void* p, uint32_t rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(p)), "r"(rank));
+  return remote;
+}
+__device__ inline void store_remote(uint32_t address, float x) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+__device__ inline void arrive_remote(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void wait_cluster(Barrier* b, uint32_t parity) {
+  uint32_t done;
+  do
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(b)), "r"(parity)
+        : "memory");
+  while (!done);
+}
+
 // A barrier of `threads` threads among those of the block; id 0 is __syncthreads'.
 __device__ inline void sync_group(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -164,6 +194,13 @@ __device__ inline float exp2_fast(float x) {
 __device__ inline float reciprocal_fast(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// Wrong by 2^-11 of its value at most.
+__device__ inline float tanh_fast(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 

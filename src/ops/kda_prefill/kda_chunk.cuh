@@ -6,21 +6,30 @@
 // A chunk's factors as they lie in the workspace, and where chunks lie.
 namespace lathe::sm90 {
 
-// Matrices of [16 tokens, 128] are bf16, their 16-byte cells permuted within a row so that eight rows' cells of a
-// column lie in different banks.
-struct alignas(128) ChunkFactors {
-  __nv_bfloat16 key_decayed[kKdaChunk * kKdaSize];   // k·exp(G)
-  __nv_bfloat16 query[kKdaChunk * kKdaSize];         // q·exp(G)
-  __nv_bfloat16 key_raised[kKdaChunk * kKdaSize];    // k·exp(-G)
-  __nv_bfloat16 value[kKdaChunk * kKdaSize];
-  __nv_bfloat16 solve[kKdaChunk * kKdaChunk];        // T·Diag(beta)
-  __nv_bfloat16 product[kKdaChunk * kKdaChunk];      // P
-  float decay[kKdaSize];                             // exp(G) after the last token
+// Matrices of 16 tokens are bf16, their cells of 16 bytes permuted within a row so that eight rows' cells of a column lie
+// in different banks.
+constexpr int kHalfSize = kKdaSize / 2;  // the values are kept in two halves, for two blocks
+
+struct alignas(128) ChunkKeys {
+  __nv_bfloat16 key_decayed[kKdaChunk * kKdaSize];  // k·exp(G)
+  __nv_bfloat16 query[kKdaChunk * kKdaSize];        // q·exp(G)
+  __nv_bfloat16 key_raised[kKdaChunk * kKdaSize];   // k·exp(-G)
+  __nv_bfloat16 solve[kKdaChunk * kKdaChunk];       // T·Diag(beta)
+  __nv_bfloat16 product[kKdaChunk * kKdaChunk];     // P
+  float decay[kKdaSize];                            // exp(G) after the last token
+};
+
+struct ChunkFactors {
+  ChunkKeys keys;
+  __nv_bfloat16 value[2][kKdaChunk * kHalfSize];
 };
 static_assert(sizeof(ChunkFactors) == 17920);
 
 // Element offset of cell `cell` (8 values) of row `token`.
-__device__ inline int cell_offset(int token, int cell) { return token * kKdaSize + (cell ^ (token & 7)) * 8; }
+template <int kWidth>
+__device__ inline int cell_offset(int token, int cell) {
+  return token * kWidth + (cell ^ (token & 7)) * 8;
+}
 
 // Sequence i's chunks take the numbers from chunk_base(start[i], i) on: no two sequences' overlap, and no prefix sum is
 // needed. Some numbers stay unused.

@@ -20,35 +20,49 @@ struct Two {
   float x, y;
 };
 
-// 16 activated tokens of two channels, rounded as the rows are; rows past `count` are zero.
-__device__ inline void convolve_tokens(const KdaCall& call, const ChunkPlace& place, int64_t slot, int32_t past,
-                                       int64_t channel, uint32_t (&to)[kKdaChunk]) {
-  const float4 w0 = conv_weights(call, channel), w1 = conv_weights(call, channel + 1);
-  const __nv_bfloat16* rows = call.qkv + place.first * call.qkv_stride + channel;
-  uint32_t raw[kKdaChunk];
+// The raw inputs of two channels: three rows before the chunk, then the chunk's; rows past its end are zero.
+using RawTokens = uint32_t[kKdaWidth - 1 + kKdaChunk];
+
+template <bool kFull>
+__device__ inline void load_tokens(const __nv_bfloat16* rows, int64_t stride, int count, uint32_t* to) {
 #pragma unroll
   for (int t = 0; t < kKdaChunk; ++t)
-    raw[t] = t < place.count ? *reinterpret_cast<const uint32_t*>(rows + t * call.qkv_stride) : 0;
-  uint32_t before[kKdaWidth - 1];  // the oldest first
+    to[t] = kFull || t < count ? *reinterpret_cast<const uint32_t*>(rows + t * stride) : 0;
+}
+
+template <bool kFull>
+__device__ inline void load_inputs(const KdaCall& call, const ChunkPlace& place, int64_t slot, int32_t past,
+                                   int64_t channel, RawTokens& raw) {
+  const __nv_bfloat16* rows = call.qkv + place.first * call.qkv_stride + channel;
 #pragma unroll
   for (int back = 1; back < kKdaWidth; ++back) {
     const int32_t position = past + place.offset - back;
     uint32_t value = 0;
-    if (place.offset >= back)
+    if (place.offset > 0)
       value = *reinterpret_cast<const uint32_t*>(rows - back * call.qkv_stride);
     else if (position >= 0)
       value = *reinterpret_cast<const uint32_t*>(
           call.conv + (slot * call.ring + position % call.ring) * channels_of(call) + channel);
-    before[kKdaWidth - 1 - back] = value;
+    raw[kKdaWidth - 1 - back] = value;
   }
-  Two x3{low(before[0]), high(before[0])}, x2{low(before[1]), high(before[1])}, x1{low(before[2]), high(before[2])};
+  load_tokens<kFull>(rows, call.qkv_stride, place.count, raw + kKdaWidth - 1);
+}
+
+// silu(x) = h + h·tanh(h), h = x / 2: one function unit's work instead of two.
+__device__ inline float silu_of_half(float h) { return fmaf(h, tanh_fast(h), h); }
+
+// Through convolution and SiLU, rounded as the rows are.
+template <bool kFull>
+__device__ inline void convolve_tokens(const KdaCall& call, int64_t channel, int count, const RawTokens& raw,
+                                       uint32_t (&to)[kKdaChunk]) {
+  float4 w = conv_weights(call, channel), u = conv_weights(call, channel + 1);
+  w = {w.x / 2, w.y / 2, w.z / 2, w.w / 2}, u = {u.x / 2, u.y / 2, u.z / 2, u.w / 2};
 #pragma unroll
   for (int t = 0; t < kKdaChunk; ++t) {
-    const Two x0{low(raw[t]), high(raw[t])};
-    const float a = silu(fmaf(w0.x, x3.x, fmaf(w0.y, x2.x, fmaf(w0.z, x1.x, w0.w * x0.x))));
-    const float b = silu(fmaf(w1.x, x3.y, fmaf(w1.y, x2.y, fmaf(w1.z, x1.y, w1.w * x0.y))));
-    to[t] = t < place.count ? pack(a, b) : 0;
-    x3 = x2, x2 = x1, x1 = x0;
+    const float a = fmaf(w.x, low(raw[t]), fmaf(w.y, low(raw[t + 1]), fmaf(w.z, low(raw[t + 2]), w.w * low(raw[t + 3]))));
+    const float b =
+        fmaf(u.x, high(raw[t]), fmaf(u.y, high(raw[t + 1]), fmaf(u.z, high(raw[t + 2]), u.w * high(raw[t + 3]))));
+    to[t] = kFull || t < count ? pack(silu_of_half(a), silu_of_half(b)) : 0;
   }
 }
 
@@ -60,8 +74,8 @@ __device__ inline void multiply_rows(const __nv_bfloat16* left, const __nv_bfloa
 #pragma unroll
   for (int step = 0; step < kKdaSize / 16; ++step) {
     uint32_t a[4], b[4];
-    load_tiles(a, shared_address(left + cell_offset(left_row, 2 * step + left_cell)));
-    load_tiles(b, shared_address(right + cell_offset(right_row, 2 * step + right_cell)));
+    load_tiles(a, shared_address(left + cell_offset<kKdaSize>(left_row, 2 * step + left_cell)));
+    load_tiles(b, shared_address(right + cell_offset<kKdaSize>(right_row, 2 * step + right_cell)));
     multiply(c[0], a, b[0], b[1]);
     multiply(c[1], a, b[2], b[3]);
   }
@@ -83,49 +97,54 @@ __device__ inline void solve_column(const float* coupling, int column, float (&t
   }
 }
 
-// `group`: a barrier for these 64 threads.
+// `group`: a barrier for these 64 threads. kFull: the chunk has all its tokens.
+template <bool kFull>
 __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place, int head, int64_t slot, int32_t past,
                                     int t, int group, FactorScratch& s) {
   const int warp = t / 32, lane = t % 32;
   const int64_t key = int64_t{head} * kKdaSize + 2 * t, keys = int64_t{call.heads} * kKdaSize;
-  auto cell = [&](int token) { return cell_offset(token, t / 4) + 2 * (t % 4); };
-  auto at = [&](__nv_bfloat16* matrix, int token) { return reinterpret_cast<uint32_t*>(matrix + cell(token)); };
+  ChunkKeys& out = s.out.keys;
+  auto at = [&](__nv_bfloat16* matrix, int token) {
+    return reinterpret_cast<uint32_t*>(matrix + cell_offset<kKdaSize>(token, t / 4) + 2 * (t % 4));
+  };
 
+  RawTokens raw_value, raw_key, raw_query;  // each is asked for a step before it is needed
+  uint32_t raw_forget[kKdaChunk];
+  load_inputs<kFull>(call, place, slot, past, 2 * keys + key, raw_value);
+  load_tokens<kFull>(call.forget + place.first * call.forget_stride + key, call.forget_stride, place.count, raw_forget);
+  if (t < kKdaChunk)
+    s.beta[t] = kFull || t < place.count ? round_bf16(sigmoid(__bfloat162float(
+                                               call.beta[(place.first + t) * call.beta_stride + head])))
+                                         : 0;
   {
     uint32_t value[kKdaChunk];
-    convolve_tokens(call, place, slot, past, 2 * keys + key, value);
+    convolve_tokens<kFull>(call, 2 * keys + key, place.count, raw_value, value);
 #pragma unroll
-    for (int i = 0; i < kKdaChunk; ++i) *at(s.out.value, i) = value[i];
+    for (int i = 0; i < kKdaChunk; ++i)
+      *reinterpret_cast<uint32_t*>(s.out.value[warp] + cell_offset<kHalfSize>(i, lane / 4) + 2 * (lane % 4)) = value[i];
   }
-  if (t < kKdaChunk)
-    s.beta[t] = t < place.count ? round_bf16(sigmoid(__bfloat162float(
-                                      call.beta[(place.first + t) * call.beta_stride + head])))
-                                : 0;
+  load_inputs<kFull>(call, place, slot, past, keys + key, raw_key);
 
   Two gate[kKdaChunk];  // running sums, base 2
   {
     const float rate = __expf(call.a_log[head]);
     const float2 bias = *reinterpret_cast<const float2*>(call.dt_bias + key);
-    const __nv_bfloat16* rows = call.forget + place.first * call.forget_stride + key;
-    uint32_t raw[kKdaChunk];
-#pragma unroll
-    for (int i = 0; i < kKdaChunk; ++i)
-      raw[i] = i < place.count ? *reinterpret_cast<const uint32_t*>(rows + i * call.forget_stride) : 0;
     Two sum{0, 0};
 #pragma unroll
     for (int i = 0; i < kKdaChunk; ++i) {
-      if (i < place.count) {
-        sum.x += log2_gate(low(raw[i]), bias.x, rate, call.bound);
-        sum.y += log2_gate(high(raw[i]), bias.y, rate, call.bound);
+      if (kFull || i < place.count) {
+        sum.x += log2_gate_bounded(low(raw_forget[i]), bias.x, rate, call.bound);
+        sum.y += log2_gate_bounded(high(raw_forget[i]), bias.y, rate, call.bound);
       }
       gate[i] = sum;
     }
-    *reinterpret_cast<float2*>(s.out.decay + 2 * t) = {exp2_fast(sum.x), exp2_fast(sum.y)};
+    *reinterpret_cast<float2*>(out.decay + 2 * t) = {exp2_fast(sum.x), exp2_fast(sum.y)};
   }
+  load_inputs<kFull>(call, place, slot, past, key, raw_query);
 
   uint32_t q[kKdaChunk], k[kKdaChunk];
-  convolve_tokens(call, place, slot, past, key, q);
-  convolve_tokens(call, place, slot, past, keys + key, k);
+  convolve_tokens<kFull>(call, keys + key, place.count, raw_key, k);
+  convolve_tokens<kFull>(call, key, place.count, raw_query, q);
   {
     float squares[2 * kKdaChunk];
 #pragma unroll
@@ -147,22 +166,22 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
     const float q_scale = s.sums[0][i], k_scale = s.sums[0][kKdaChunk + i];
     const Two fall{exp2_fast(gate[i].x), exp2_fast(gate[i].y)}, rise{exp2_fast(-gate[i].x), exp2_fast(-gate[i].y)};
     const Two key_now{low(k[i]) * k_scale, high(k[i]) * k_scale};
-    *at(s.out.query, i) = pack(low(q[i]) * q_scale * fall.x, high(q[i]) * q_scale * fall.y);
-    *at(s.out.key_decayed, i) = pack(key_now.x * fall.x, key_now.y * fall.y);
-    *at(s.out.key_raised, i) = pack(key_now.x * rise.x, key_now.y * rise.y);
+    *at(out.query, i) = pack(low(q[i]) * q_scale * fall.x, high(q[i]) * q_scale * fall.y);
+    *at(out.key_decayed, i) = pack(key_now.x * fall.x, key_now.y * fall.y);
+    *at(out.key_raised, i) = pack(key_now.x * rise.x, key_now.y * rise.y);
   }
   sync_group(group, kFactorThreads);
 
   const int row = lane / 4, column = lane % 4 * 2;  // of a fragment
   float c[2][4] = {};
-  multiply_rows(warp == 0 ? s.out.key_decayed : s.out.query, s.out.key_raised, c);
+  multiply_rows(warp == 0 ? out.key_decayed : out.query, out.key_raised, c);
   if (warp == 1) {
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = row + 8 * half, j = 8 * n + column;
-        *reinterpret_cast<uint32_t*>(s.out.product + i * kKdaChunk + j) =
+        *reinterpret_cast<uint32_t*>(out.product + i * kKdaChunk + j) =
             pack(j <= i ? c[n][2 * half] : 0, j + 1 <= i ? c[n][2 * half + 1] : 0);
       }
   } else {
@@ -180,7 +199,7 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
     solve_column(s.coupling, j, solved);
     if (lane < kKdaChunk)
 #pragma unroll
-      for (int i = 0; i < kKdaChunk; ++i) s.out.solve[i * kKdaChunk + j] = __float2bfloat16_rn(solved[i] * s.beta[j]);
+      for (int i = 0; i < kKdaChunk; ++i) out.solve[i * kKdaChunk + j] = __float2bfloat16_rn(solved[i] * s.beta[j]);
   }
 }
 

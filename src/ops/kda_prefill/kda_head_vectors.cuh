@@ -7,7 +7,7 @@
 namespace lathe::sm90 {
 
 // In shared memory.
-struct HeadVectors {
+struct alignas(16) HeadVectors {
   float k[kKdaSize], q[kKdaSize], a[kKdaSize], v[kKdaSize], gate[kKdaSize], o[kKdaSize];
   float partial[4][4];  // of each warp
   float beta, kq;
@@ -107,9 +107,9 @@ __device__ inline void store_output(const KdaCall& call, HeadVectors& head_vecto
   sync_vector_threads();  // before `partial` is used again
 }
 
-__device__ inline void zero_output(const KdaCall& call, int row, int head) {
+__device__ inline void fill_output(const KdaCall& call, int row, int head, float value) {
   const int t = threadIdx.x % kKdaSize;
-  call.y[row * call.y_stride + head * kKdaSize + t] = __nv_bfloat16{};
+  call.y[row * call.y_stride + head * kKdaSize + t] = __float2bfloat16_rn(value);
 }
 
 }  // namespace lathe::sm90

@@ -20,7 +20,10 @@ __global__ void __launch_bounds__(kFactorGroups* kFactorThreads, 2)
   const ChunkPlace place = find_chunk(runs, number);
   const int64_t slot = runs.slot[place.sequence];
   if (place.count == 0 || slot < 0) return;
-  make_factors(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);
+  if (place.count == kKdaChunk)
+    make_factors<true>(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);
+  else
+    make_factors<false>(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);
   fence_for_bulk();
   sync_group(1 + group, kFactorThreads);
   if (t == 0) {
@@ -40,7 +43,7 @@ cudaError_t run_slice(const KdaCall& call, const KdaRuns& runs, const ChunkSlice
   const auto blocks = static_cast<unsigned>((slice.last - slice.first + kFactorGroups - 1) / kFactorGroups);
   const auto heads = static_cast<unsigned>(call.heads);
   factors_kernel<<<dim3(blocks, heads), kFactorGroups * kFactorThreads, factor_bytes, stream>>>(call, runs, slice);
-  recurrence_kernel<<<dim3(heads, runs.sequences), kRecurrenceThreads, recurrence_bytes, stream>>>(call, runs, slice);
+  recurrence_kernel<<<dim3(2 * heads, runs.sequences), kRecurrenceThreads, recurrence_bytes, stream>>>(call, runs, slice);
   return cudaGetLastError();
 }
 

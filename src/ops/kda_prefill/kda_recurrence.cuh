@@ -2,16 +2,18 @@
 
 #include "ops/kda_prefill/kda_chunk.cuh"
 
-// The second launch of a prefill: a block carries the state of one head of one sequence over its chunks. Each of 4 warps
-// keeps 32 rows of V of the state in registers, as the accumulators of its products, and never waits for the others; 4
-// more warps bring factors and norm and gate the outputs.
+// The second launch of a prefill: two blocks, a cluster, carry the state of one head of one sequence over its chunks, each
+// for half of V. Each of 4 warps keeps 16 rows of V of the state in registers, as the accumulators of its products, and
+// never waits for the others; 4 more warps bring factors and norm and gate the outputs, for which the two blocks exchange
+// their sums of squares.
 namespace lathe::sm90 {
 
 constexpr int kCarryWarps = 4;
-constexpr int kCarryTiles = kKdaSize / 16 / kCarryWarps;  // tiles of 16 rows of V a warp
+constexpr int kCarryTiles = kHalfSize / 16 / kCarryWarps;  // tiles of 16 rows of V a warp
 constexpr int kOutputWarps = 4;
 constexpr int kRecurrenceThreads = 32 * (kCarryWarps + kOutputWarps);
 constexpr int kStages = 4;
+constexpr int kOutputs = 4;  // chunks whose outputs wait for their norm
 
 // A range of chunk numbers, whose factors lie in the workspace.
 struct ChunkSlice {
@@ -22,10 +24,22 @@ struct ChunkSlice {
   }
 };
 
+struct RecurrenceStage {
+  ChunkKeys keys;
+  __nv_bfloat16 value[kKdaChunk * kHalfSize];
+};
+
 struct RecurrenceShared {
-  ChunkFactors stage[kStages];
-  __nv_bfloat16 o[2][kKdaChunk * kKdaSize];  // cells permuted as in ChunkFactors
-  Barrier full[kStages], o_ready[2], o_free[2];
+  RecurrenceStage stage[kStages];
+  __nv_bfloat16 o[kOutputs][kKdaChunk * kHalfSize];  // cells permuted as in ChunkFactors
+  float other_squares[kOutputs][kKdaChunk];          // written by the other block
+  Barrier full[kStages], o_ready[kOutputs], o_free[kOutputs], other_ready[kOutputs][kOutputWarps];
+};
+
+// The block's place in the grid.
+struct Lane {
+  int head, half;  // of V
+  int64_t slot;
 };
 
 // What a block does of its sequence in this slice.
@@ -84,39 +98,40 @@ using StateTiles = float[kCarryTiles][kKdaSize / 8][4];
 
 // f(fragment pair, its offset in the state [V, K])
 template <class F>
-__device__ void each_pair(StateTiles& s, int warp, F&& f) {
+__device__ void each_pair(StateTiles& s, int half, int warp, F&& f) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int m = 0; m < kCarryTiles; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = (warp * kCarryTiles + m) * 16 + 8 * half + lane / 4;
+    for (int low = 0; low < 2; ++low) {
+      const int row = half * kHalfSize + (warp * kCarryTiles + m) * 16 + 8 * low + lane / 4;
 #pragma unroll
-      for (int n = 0; n < kKdaSize / 8; ++n) f(&s[m][n][2 * half], row * kKdaSize + 8 * n + lane % 4 * 2);
+      for (int n = 0; n < kKdaSize / 8; ++n) f(&s[m][n][2 * low], row * kKdaSize + 8 * n + lane % 4 * 2);
     }
 }
 
-__device__ inline void store_state(StateTiles& s, int warp, float* to) {
-  each_pair(s, warp, [&](float* pair, int at) { *reinterpret_cast<float2*>(to + at) = {pair[0], pair[1]}; });
+__device__ inline void store_state(StateTiles& s, int half, int warp, float* to) {
+  each_pair(s, half, warp, [&](float* pair, int at) { *reinterpret_cast<float2*>(to + at) = {pair[0], pair[1]}; });
 }
 
 // S through one chunk; outputs into `o`.
-__device__ inline void carry_chunk(StateTiles& s, const ChunkFactors& f, int warp, __nv_bfloat16* o) {
+__device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, int warp, __nv_bfloat16* o) {
+  const ChunkKeys& f = stage.keys;
   const int lane = threadIdx.x % 32;
   const int wide_row = lane % 8 + lane / 16 * 8, wide_cell = lane / 8 % 2, tall_row = lane % 16, tall_cell = lane / 16;
-  float seen[kCarryTiles][2][4] = {}, out[kCarryTiles][2][4] = {};
+  float seen[kCarryTiles][2][2][4] = {}, out[kCarryTiles][2][4] = {};  // seen: even and odd steps apart, for shorter chains
 #pragma unroll
   for (int step = 0; step < kKdaSize / 16; ++step) {
     uint32_t key[4], query[4];
-    load_tiles(key, shared_address(f.key_decayed + cell_offset(wide_row, 2 * step + wide_cell)));
-    load_tiles(query, shared_address(f.query + cell_offset(wide_row, 2 * step + wide_cell)));
+    load_tiles(key, shared_address(f.key_decayed + cell_offset<kKdaSize>(wide_row, 2 * step + wide_cell)));
+    load_tiles(query, shared_address(f.query + cell_offset<kKdaSize>(wide_row, 2 * step + wide_cell)));
 #pragma unroll
     for (int m = 0; m < kCarryTiles; ++m) {
       const float(&left)[4] = s[m][2 * step], (&right)[4] = s[m][2 * step + 1];
       const uint32_t a[4] = {pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
                              pack(right[2], right[3])};
-      multiply(seen[m][0], a, key[0], key[1]);
-      multiply(seen[m][1], a, key[2], key[3]);
+      multiply(seen[m][step % 2][0], a, key[0], key[1]);
+      multiply(seen[m][step % 2][1], a, key[2], key[3]);
       multiply(out[m][0], a, query[0], query[1]);
       multiply(out[m][1], a, query[2], query[3]);
     }
@@ -126,13 +141,13 @@ __device__ inline void carry_chunk(StateTiles& s, const ChunkFactors& f, int war
   load_tiles(product, shared_address(f.product + wide_row * kKdaChunk + wide_cell * 8));
 #pragma unroll
   for (int m = 0; m < kCarryTiles; ++m) {
-    const int place = cell_offset(wide_row, (warp * kCarryTiles + m) * 2 + wide_cell);
+    const int place = cell_offset<kHalfSize>(wide_row, (warp * kCarryTiles + m) * 2 + wide_cell);
     uint32_t v[4], x[4];
-    load_tiles_transposed(v, shared_address(f.value + place));
+    load_tiles_transposed(v, shared_address(stage.value + place));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float* c = &seen[m][i / 2][i % 2 * 2];
-      x[i] = pack(low(v[i]) - c[0], high(v[i]) - c[1]);
+      const float *even = &seen[m][0][i / 2][i % 2 * 2], *odd = &seen[m][1][i / 2][i % 2 * 2];
+      x[i] = pack(low(v[i]) - (even[0] + odd[0]), high(v[i]) - (even[1] + odd[1]));
     }
     float solved[2][4] = {};
     multiply(solved[0], x, solve[0], solve[1]);
@@ -149,7 +164,7 @@ __device__ inline void carry_chunk(StateTiles& s, const ChunkFactors& f, int war
 #pragma unroll
   for (int n = 0; n < kKdaSize / 8; n += 2) {
     uint32_t key[4];
-    load_tiles_transposed(key, shared_address(f.key_raised + cell_offset(tall_row, n + tall_cell)));
+    load_tiles_transposed(key, shared_address(f.key_raised + cell_offset<kKdaSize>(tall_row, n + tall_cell)));
     const float2 left = *reinterpret_cast<const float2*>(f.decay + 8 * n + lane % 4 * 2),
                  right = *reinterpret_cast<const float2*>(f.decay + 8 * n + 8 + lane % 4 * 2);
 #pragma unroll
@@ -165,39 +180,36 @@ __device__ inline void carry_chunk(StateTiles& s, const ChunkFactors& f, int war
   }
 }
 
-__device__ inline void carry_state(const KdaCall& call, const KdaRuns& runs, const Span& span, int head, int64_t slot,
+__device__ inline void carry_state(const KdaCall& call, const KdaRuns& runs, const Span& span, const Lane& lane_of,
                                    RecurrenceShared& shared) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  auto state = [&](int64_t of) { return call.state + (of * call.heads + head) * kKdaSize * kKdaSize; };
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = lane_of.half;
+  auto state = [&](int64_t slot) { return call.state + (slot * call.heads + lane_of.head) * kKdaSize * kKdaSize; };
   StateTiles s;
   if (span.past == 0 && span.first == span.begin)
-    each_pair(s, warp, [&](float* pair, int) { pair[0] = pair[1] = 0; });
+    each_pair(s, half, warp, [&](float* pair, int) { pair[0] = pair[1] = 0; });
   else
-    each_pair(s, warp, [from = state(slot)](float* pair, int at) {
+    each_pair(s, half, warp, [from = state(lane_of.slot)](float* pair, int at) {
       const float2 x = *reinterpret_cast<const float2*>(from + at);
       pair[0] = x.x, pair[1] = x.y;
     });
   Checkpoints checkpoints(runs, span.first);
 #pragma unroll 1
   for (int c = 0; c < span.chunks; ++c) {
-    const int stage = c % kStages, buffer = c % 2;
+    const int stage = c % kStages, buffer = c % kOutputs;
     wait(&shared.full[stage], c / kStages % 2);
-    if (c >= 2) wait(&shared.o_free[buffer], (c / 2 - 1) % 2);
+    if (c >= kOutputs) wait(&shared.o_free[buffer], (c / kOutputs - 1) % 2);
     carry_chunk(s, shared.stage[stage], warp, shared.o[buffer]);
     __syncwarp();
     if (lane == 0) arrive(&shared.o_ready[buffer]);
-    checkpoints.at(span.last_row(c), [&](int32_t to) { store_state(s, warp, state(to)); });
+    checkpoints.at(span.last_row(c), [&](int32_t to) { store_state(s, half, warp, state(to)); });
   }
-  store_state(s, warp, state(slot));
+  store_state(s, half, warp, state(lane_of.slot));
 }
 
-__device__ inline void bring_factors(const ChunkSlice& slice, const Span& span, int chunk, int head, int heads,
-                                     RecurrenceShared& shared) {
-  if (chunk >= span.chunks) return;
-  const int stage = chunk % kStages;
-  arrive_expecting(&shared.full[stage], sizeof(ChunkFactors));
-  bulk_load(&shared.stage[stage], slice.factors(span.number + chunk, head, heads), sizeof(ChunkFactors),
-            &shared.full[stage]);
+__device__ inline void bring_factors(const ChunkFactors& f, int half, RecurrenceStage& stage, Barrier* full) {
+  arrive_expecting(full, sizeof(RecurrenceStage));
+  bulk_load(&stage.keys, &f.keys, sizeof f.keys, full);
+  bulk_load(stage.value, f.value[half], sizeof f.value[half], full);
 }
 
 // The convolution's ring as it is after the run's row `row`, for the channels of a head. Rows from before the run are
@@ -218,71 +230,95 @@ __device__ inline void store_ring(const KdaCall& call, const Span& span, int hea
   }
 }
 
+// Half a warp norms a token.
 __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, const ChunkSlice& slice, const Span& span,
-                                    int head, int64_t slot, int t, RecurrenceShared& shared) {
-  const int warp = t / 32, lane = t % 32, column = head * kKdaSize + 4 * lane;
-  const float4 weight = *reinterpret_cast<const float4*>(call.norm_weight + 4 * lane);
-  constexpr int kTokens = kKdaChunk / kOutputWarps;
+                                    const Lane& lane_of, int t, RecurrenceShared& shared) {
+  const int warp = t / 32, lane = t % 32, four = lane % 16;
+  const int64_t column = int64_t{lane_of.head} * kKdaSize + lane_of.half * kHalfSize + 4 * four;
+  const float4 weight = *reinterpret_cast<const float4*>(call.norm_weight + lane_of.half * kHalfSize + 4 * four);
+  constexpr int kTokens = kKdaChunk / kOutputWarps / 2;
+  auto bring = [&](int chunk) {
+    if (t == 0 && chunk < span.chunks)
+      bring_factors(*slice.factors(span.number + chunk, lane_of.head, call.heads), lane_of.half,
+                    shared.stage[chunk % kStages], &shared.full[chunk % kStages]);
+  };
   Checkpoints checkpoints(runs, span.first);
-  if (t == 0)
-    for (int c = 0; c < kStages; ++c) bring_factors(slice, span, c, head, call.heads, shared);
+  for (int c = 0; c < kStages; ++c) bring(c);
   for (int c = 0; c < span.chunks; ++c) {
-    const int buffer = c % 2, rows = span.rows(c);
+    const int buffer = c % kOutputs, rows = span.rows(c);
     const int64_t first = span.first + c * kKdaChunk;
+    auto token = [&](int i) { return 2 * (warp + kOutputWarps * i) + lane / 16; };
     uint2 gate[kTokens];
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      const int token = warp + kOutputWarps * i;
-      if (token < rows)
-        gate[i] = *reinterpret_cast<const uint2*>(call.gate + (first + token) * call.gate_stride + column);
-    }
-    wait(&shared.o_ready[buffer], c / 2 % 2);  // and so the chunk's stage is free
-    if (t == 0) bring_factors(slice, span, c + kStages, head, call.heads, shared);
+    for (int i = 0; i < kTokens; ++i)
+      if (token(i) < rows)
+        gate[i] = *reinterpret_cast<const uint2*>(call.gate + (first + token(i)) * call.gate_stride + column);
+    wait(&shared.o_ready[buffer], c / kOutputs % 2);  // and so the chunk's stage is free
+    bring(c + kStages);
+    float4 o[kTokens];
+    float squares[kTokens];
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int token = warp + kOutputWarps * i;
-      if (token >= rows) break;
-      const uint2 pairs =
-          *reinterpret_cast<const uint2*>(shared.o[buffer] + cell_offset(token, lane / 2) + lane % 2 * 4);
-      const float4 o{low(pairs.x), high(pairs.x), low(pairs.y), high(pairs.y)};
-      const float squares = warp_sum(fmaf(o.x, o.x, fmaf(o.y, o.y, fmaf(o.z, o.z, o.w * o.w))));
-      const float scale = rsqrtf(squares * (1.0f / kKdaSize) + call.norm_eps);
-      const uint2 y{pack(o.x * scale * weight.x * sigmoid(low(gate[i].x)), o.y * scale * weight.y * sigmoid(high(gate[i].x))),
-                    pack(o.z * scale * weight.z * sigmoid(low(gate[i].y)), o.w * scale * weight.w * sigmoid(high(gate[i].y)))};
-      *reinterpret_cast<uint2*>(call.y + (first + token) * call.y_stride + column) = y;
+      const uint2 pairs = *reinterpret_cast<const uint2*>(shared.o[buffer] + cell_offset<kHalfSize>(token(i), four / 2) +
+                                                          four % 2 * 4);
+      o[i] = {low(pairs.x), high(pairs.x), low(pairs.y), high(pairs.y)};
+      squares[i] = fmaf(o[i].x, o[i].x, fmaf(o[i].y, o[i].y, fmaf(o[i].z, o[i].z, o[i].w * o[i].w)));
+#pragma unroll
+      for (int offset = 8; offset; offset /= 2) squares[i] += __shfl_xor_sync(~0u, squares[i], offset);
+      if (four == 0) store_remote(remote_address(&shared.other_squares[buffer][token(i)], 1 - lane_of.half), squares[i]);
     }
     __syncwarp();
-    if (lane == 0) arrive(&shared.o_free[buffer]);
-    checkpoints.at(span.last_row(c), [&](int32_t to) { store_ring(call, span, head, slot, to, span.last_row(c), t); });
+    if (lane == 0) {
+      arrive(&shared.o_free[buffer]);
+      arrive_remote(remote_address(&shared.other_ready[buffer][warp], 1 - lane_of.half));
+    }
+    wait_cluster(&shared.other_ready[buffer][warp], c / kOutputs % 2);
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const float other = shared.other_squares[buffer][token(i)];
+      const float all = lane_of.half == 0 ? squares[i] + other : other + squares[i];
+      const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
+      if (token(i) >= rows) continue;
+      const uint2 g = gate[i];
+      const uint2 y{pack(o[i].x * scale * weight.x * sigmoid(low(g.x)), o[i].y * scale * weight.y * sigmoid(high(g.x))),
+                    pack(o[i].z * scale * weight.z * sigmoid(low(g.y)), o[i].w * scale * weight.w * sigmoid(high(g.y)))};
+      *reinterpret_cast<uint2*>(call.y + (first + token(i)) * call.y_stride + column) = y;
+    }
+    if (lane_of.half == 0)
+      checkpoints.at(span.last_row(c), [&](int32_t to) {
+        store_ring(call, span, lane_of.head, lane_of.slot, to, span.last_row(c), t);
+      });
   }
-  if (span.ends) store_ring(call, span, head, slot, slot, span.last - 1, t);
+  if (lane_of.half == 0 && span.ends) store_ring(call, span, lane_of.head, lane_of.slot, lane_of.slot, span.last - 1, t);
 }
 
-__global__ void __launch_bounds__(kRecurrenceThreads, 1)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kRecurrenceThreads, 2)
     recurrence_kernel(KdaCall call, KdaRuns runs, ChunkSlice slice) {
   extern __shared__ __align__(128) unsigned char memory[];
   RecurrenceShared& shared = *reinterpret_cast<RecurrenceShared*>(memory);
-  const int head = blockIdx.x, sequence = blockIdx.y;
+  const int sequence = blockIdx.y, head = blockIdx.x / 2, half = blockIdx.x % 2;
+  const Lane lane_of{head, half, runs.slot[sequence]};
   const Span span = find_span(runs, slice, sequence);
   if (span.chunks == 0) return;
-  const int64_t slot = runs.slot[sequence];
-  if (slot < 0) {
-    for (int32_t row = span.first; row < span.last; ++row)
+  if (lane_of.slot < 0) {
+    for (int32_t row = span.first + half; row < span.last; row += 2)
       if (threadIdx.x < kKdaSize) call.y[row * call.y_stride + head * kKdaSize + threadIdx.x] = __nv_bfloat16{};
     return;
   }
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) init_barrier(&shared.full[i], 1);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < kOutputs; ++i) {
       init_barrier(&shared.o_ready[i], kCarryWarps), init_barrier(&shared.o_free[i], kOutputWarps);
+      for (int w = 0; w < kOutputWarps; ++w) init_barrier(&shared.other_ready[i][w], 1);
+    }
     fence_barrier_init();
   }
-  __syncthreads();
-  const int warp = threadIdx.x / 32;
-  if (warp < kCarryWarps)
-    carry_state(call, runs, span, head, slot, shared);
+  sync_cluster();
+  if (threadIdx.x < 32 * kCarryWarps)
+    carry_state(call, runs, span, lane_of, shared);
   else
-    norm_outputs(call, runs, slice, span, head, slot, threadIdx.x - 32 * kCarryWarps, shared);
+    norm_outputs(call, runs, slice, span, lane_of, threadIdx.x - 32 * kCarryWarps, shared);
+  sync_cluster();  // the other block may still write here
 }
 
 }  // namespace lathe::sm90

@@ -13,9 +13,12 @@ __device__ inline float silu(float x) { return x * sigmoid(x); }
 __device__ inline float round_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
 // Base-2 logarithm of a channel's decay. rate = exp(a_log).
+__device__ inline float log2_gate_bounded(float f, float dt_bias, float rate, float bound) {
+  return bound * kLog2E * sigmoid(rate * (f + dt_bias));
+}
 __device__ inline float log2_gate(float f, float dt_bias, float rate, float bound) {
+  if (bound < 0) return log2_gate_bounded(f, dt_bias, rate, bound);
   const float x = f + dt_bias;
-  if (bound < 0) return bound * kLog2E * sigmoid(rate * x);
   return -kLog2E * rate * (x > 20 ? x : log1pf(__expf(x)));
 }
 
