@@ -59,22 +59,11 @@ __device__ inline uint32_t remote_address(const void* p, uint32_t rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(p)), "r"(rank));
   return remote;
 }
-__device__ inline void store_remote(uint32_t address, float x) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
-__device__ inline void arrive_remote(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ inline void wait_cluster(Barrier* b, uint32_t parity) {
-  uint32_t done;
-  do
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(shared_address(b)), "r"(parity)
-        : "memory");
-  while (!done);
+// Stores x there and counts its 4 bytes at that block's barrier: nobody waits for earlier stores.
+__device__ inline void store_remote(uint32_t address, float x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
+               "r"(__float_as_uint(x)), "r"(barrier)
+               : "memory");
 }
 
 // A barrier of `threads` threads among those of the block; id 0 is __syncthreads'.

@@ -8,11 +8,11 @@ namespace lathe::sm90 {
 
 namespace {
 
-// A block is persistent: 8 warps stream states, 4 more are always a head ahead with its vectors, and a head behind with
-// its norm.
-constexpr int kVectorThreads = kKdaSize;
+// A block is persistent: 8 warps stream states; two groups of 4 more, which take turns, are ahead with the next heads'
+// vectors and behind with the norms of the last ones.
+constexpr int kVectorThreads = kVectorGroups * kKdaSize;
 constexpr int kThreads = 32 * kStateWarps + kVectorThreads;
-constexpr int kBuffers = 2;
+constexpr int kBuffers = 4;
 
 template <class State>
 constexpr int kSlots = sizeof(State) == 4 ? 6 : 8;
@@ -38,6 +38,7 @@ struct Work {
     while (item < count() && slot[row(item)] < 0) item += gridDim.x;
     return item;
   }
+  __device__ int after(int item) const { return next_real(item + gridDim.x); }
 };
 
 // S = S·Diag(a), then d and o of 8 rows of V, then S + d·kᵀ; o into `o`.
@@ -105,11 +106,16 @@ __device__ void stream_states(const KdaCall& call, const Work& work, Shared<Stat
   wait_stores_read<0>();
 }
 
+// A group's items are every other of the block's; item n of the block uses buffer n % kBuffers.
 template <class State>
 __device__ void prepare_and_finish(const KdaCall& call, const Work& work, Shared<State>& shared) {
-  const int t = threadIdx.x - 32 * kStateWarps;
-  int prepared = work.next_real(blockIdx.x);
-  uint32_t prepared_count = 0;
+  const VectorThread thread(threadIdx.x - 32 * kStateWarps);
+  const int t = thread.t;
+  auto mine_after = [&](int item) { return item < work.count() ? work.after(work.after(item)) : item; };
+  int first = work.next_real(blockIdx.x);
+  if (thread.group == 1 && first < work.count()) first = work.after(first);
+  int prepared = first;
+  uint32_t prepared_count = thread.group;
   auto load = [&]() {
     const int row = work.row(prepared);
     return load_raw(call, row, work.head(prepared), work.slot[row], work.past[row], t);
@@ -118,19 +124,21 @@ __device__ void prepare_and_finish(const KdaCall& call, const Work& work, Shared
     const int row = work.row(prepared);
     push_raw(call, raw, work.head(prepared), work.slot[row], work.past[row], t);
     HeadVectors& head = shared.head[prepared_count % kBuffers];
-    activate(call, raw, work.head(prepared), t, head);
+    activate(call, raw, thread, head);
     arrive(&shared.ready[prepared_count % kBuffers]);
-    prepared = work.next_real(prepared + gridDim.x), ++prepared_count;
+    prepared = mine_after(prepared), prepared_count += kVectorGroups;
   };
-  for (int i = 0; i < kBuffers && prepared < work.count(); ++i) prepare(load());
+  for (int i = 0; i < kBuffers / kVectorGroups && prepared < work.count(); ++i) prepare(load());
 
-  uint32_t count = 0;
-  for (int item = work.next_real(blockIdx.x); item < work.count(); item = work.next_real(item + gridDim.x), ++count) {
+  uint32_t count = thread.group;
+  for (int item = first; item < work.count(); item = mine_after(item), count += kVectorGroups) {
     const bool more = prepared < work.count();
     RawHead raw;
     if (more) raw = load();  // under way while the states of this item are
     wait(&shared.done[count % kBuffers], count / kBuffers % 2);
-    store_output(call, shared.head[count % kBuffers], work.row(item), work.head(item), t);
+    const HeadVectors& head = shared.head[count % kBuffers];
+    store_normed(call, head.o[t], head.gate[t], work.row(item), work.head(item), thread,
+                 shared.head[count % kBuffers].partial);
     if (more) prepare(raw);
   }
 }
@@ -143,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(KdaCall call, Work 
     for (int w = 0; w < kStateWarps; ++w)
       for (int s = 0; s < kSlots<State>; ++s) init_barrier(&shared.pieces.full[w][s], 1);
     for (int b = 0; b < kBuffers; ++b)
-      init_barrier(&shared.ready[b], kVectorThreads), init_barrier(&shared.done[b], kStateWarps);
+      init_barrier(&shared.ready[b], kKdaSize), init_barrier(&shared.done[b], kStateWarps);
     fence_barrier_init();
   }
   __syncthreads();
@@ -152,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(KdaCall call, Work 
     return;
   }
   for (int item = blockIdx.x; item < work.count(); item += gridDim.x)  // padding
-    if (work.slot[work.row(item)] < 0) fill_output(call, work.row(item), work.head(item), 0);
+    if (threadIdx.x < 32 * kStateWarps + kKdaSize && work.slot[work.row(item)] < 0) fill_output(call, work.row(item), work.head(item), 0);
   prepare_and_finish(call, work, shared);
 }
 

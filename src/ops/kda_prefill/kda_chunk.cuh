@@ -40,6 +40,7 @@ struct ChunkPlace {
   int sequence;
   int32_t first, count;  // rows of the batch; count 0: an unused number
   int32_t offset;        // of the first row in its run
+  bool full;             // has all its tokens
 };
 
 __device__ inline ChunkPlace find_chunk(const KdaRuns& runs, int64_t number) {
@@ -54,7 +55,8 @@ __device__ inline ChunkPlace find_chunk(const KdaRuns& runs, int64_t number) {
   const int32_t begin = runs.start[low], end = runs.start[low + 1];
   const int32_t offset = static_cast<int32_t>(number - chunk_base(begin, low)) * kKdaChunk;
   const int32_t left = end - begin - offset;
-  return {low, begin + offset, left < 0 ? 0 : left < kKdaChunk ? left : kKdaChunk, offset};
+  return {low, begin + offset, left < 0 ? 0 : left < kKdaChunk ? left : kKdaChunk, offset,
+          begin + offset + kKdaChunk <= end};
 }
 
 }  // namespace lathe::sm90

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "ops/kda_prefill/kda_chunk.cuh"
 
 // The first launch of a prefill: a chunk's factors from raw rows, by two warps. Thread t of the 64 has channels 2t and
@@ -104,24 +106,26 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
   const int warp = t / 32, lane = t % 32;
   const int64_t key = int64_t{head} * kKdaSize + 2 * t, keys = int64_t{call.heads} * kKdaSize;
   ChunkKeys& out = s.out.keys;
-  auto at = [&](__nv_bfloat16* matrix, int token) {
-    return reinterpret_cast<uint32_t*>(matrix + cell_offset<kKdaSize>(token, t / 4) + 2 * (t % 4));
-  };
+  // Where this thread's channels lie in rows 0 .. 7; rows 8 .. 15 are permuted alike.
+  uint32_t* cells[8];
+  uint32_t* value_cells[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    cells[i] = reinterpret_cast<uint32_t*>(&out) + cell_offset<kKdaSize>(i, t / 4) / 2 + t % 4;
+    value_cells[i] = reinterpret_cast<uint32_t*>(s.out.value[warp]) + cell_offset<kHalfSize>(i, lane / 4) / 2 + lane % 4;
+  }
 
   RawTokens raw_value, raw_key, raw_query;  // each is asked for a step before it is needed
   uint32_t raw_forget[kKdaChunk];
   load_inputs<kFull>(call, place, slot, past, 2 * keys + key, raw_value);
   load_tokens<kFull>(call.forget + place.first * call.forget_stride + key, call.forget_stride, place.count, raw_forget);
-  if (t < kKdaChunk)
-    s.beta[t] = kFull || t < place.count ? round_bf16(sigmoid(__bfloat162float(
-                                               call.beta[(place.first + t) * call.beta_stride + head])))
-                                         : 0;
+  __nv_bfloat16 beta{};
+  if (t < kKdaChunk && (kFull || t < place.count)) beta = call.beta[(place.first + t) * call.beta_stride + head];
   {
     uint32_t value[kKdaChunk];
     convolve_tokens<kFull>(call, 2 * keys + key, place.count, raw_value, value);
 #pragma unroll
-    for (int i = 0; i < kKdaChunk; ++i)
-      *reinterpret_cast<uint32_t*>(s.out.value[warp] + cell_offset<kHalfSize>(i, lane / 4) + 2 * (lane % 4)) = value[i];
+    for (int i = 0; i < kKdaChunk; ++i) value_cells[i % 8][i / 8 * 8 * kHalfSize / 2] = value[i];
   }
   load_inputs<kFull>(call, place, slot, past, keys + key, raw_key);
 
@@ -141,6 +145,7 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
     *reinterpret_cast<float2*>(out.decay + 2 * t) = {exp2_fast(sum.x), exp2_fast(sum.y)};
   }
   load_inputs<kFull>(call, place, slot, past, key, raw_query);
+  if (t < kKdaChunk) s.beta[t] = kFull || t < place.count ? round_bf16(sigmoid(__bfloat162float(beta))) : 0;
 
   uint32_t q[kKdaChunk], k[kKdaChunk];
   convolve_tokens<kFull>(call, keys + key, place.count, raw_key, k);
@@ -166,9 +171,10 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
     const float q_scale = s.sums[0][i], k_scale = s.sums[0][kKdaChunk + i];
     const Two fall{exp2_fast(gate[i].x), exp2_fast(gate[i].y)}, rise{exp2_fast(-gate[i].x), exp2_fast(-gate[i].y)};
     const Two key_now{low(k[i]) * k_scale, high(k[i]) * k_scale};
-    *at(out.query, i) = pack(low(q[i]) * q_scale * fall.x, high(q[i]) * q_scale * fall.y);
-    *at(out.key_decayed, i) = pack(key_now.x * fall.x, key_now.y * fall.y);
-    *at(out.key_raised, i) = pack(key_now.x * rise.x, key_now.y * rise.y);
+    uint32_t* cell = cells[i % 8] + i / 8 * 8 * kKdaSize / 2;
+    cell[offsetof(ChunkKeys, query) / 4] = pack(low(q[i]) * q_scale * fall.x, high(q[i]) * q_scale * fall.y);
+    cell[offsetof(ChunkKeys, key_decayed) / 4] = pack(key_now.x * fall.x, key_now.y * fall.y);
+    cell[offsetof(ChunkKeys, key_raised) / 4] = pack(key_now.x * rise.x, key_now.y * rise.y);
   }
   sync_group(group, kFactorThreads);
 

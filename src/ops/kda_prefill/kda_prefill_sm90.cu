@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kFactorGroups* kFactorThreads, 2)
   const ChunkPlace place = find_chunk(runs, number);
   const int64_t slot = runs.slot[place.sequence];
   if (place.count == 0 || slot < 0) return;
-  if (place.count == kKdaChunk)
+  if (place.full)
     make_factors<true>(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);
   else
     make_factors<false>(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);

@@ -230,66 +230,109 @@ __device__ inline void store_ring(const KdaCall& call, const Span& span, int hea
   }
 }
 
-// Half a warp norms a token.
+// Half a warp norms a token: the outputs of a chunk wait in registers for the other block's squares while the next chunk's
+// are summed.
+constexpr int kNormTokens = kKdaChunk / kOutputWarps / 2;
+
+struct ChunkOutputs {
+  float4 o[kNormTokens];
+  uint2 gate[kNormTokens];
+  float squares[kNormTokens];
+};
+
+struct OutputThread {
+  int warp, lane, four;
+  int64_t column;  // of y
+  float4 weight;
+
+  __device__ OutputThread(const KdaCall& call, const Lane& lane_of, int t) : warp(t / 32), lane(t % 32), four(t % 16) {
+    const int channel = lane_of.half * kHalfSize + 4 * four;
+    column = int64_t{lane_of.head} * kKdaSize + channel;
+    weight = *reinterpret_cast<const float4*>(call.norm_weight + channel);
+  }
+  __device__ int token(int i) const { return 2 * (warp + kOutputWarps * i) + lane / 16; }
+};
+
+__device__ inline void load_gates(const KdaCall& call, const Span& span, const OutputThread& thread, int chunk,
+                                  ChunkOutputs& to) {
+  const int64_t first = span.first + int64_t{chunk} * kKdaChunk;
+#pragma unroll
+  for (int i = 0; i < kNormTokens; ++i)
+    if (chunk < span.chunks && thread.token(i) < span.rows(chunk))
+      to.gate[i] =
+          *reinterpret_cast<const uint2*>(call.gate + (first + thread.token(i)) * call.gate_stride + thread.column);
+}
+
+// Takes a chunk's outputs out of shared memory and tells the other block their squares.
+__device__ inline void sum_squares(const OutputThread& thread, int half, int buffer, RecurrenceShared& shared,
+                                   ChunkOutputs& to) {
+  Barrier* ready = &shared.other_ready[buffer][thread.warp];
+  const uint32_t other_ready = remote_address(ready, 1 - half);
+#pragma unroll
+  for (int i = 0; i < kNormTokens; ++i) {
+    const int token = thread.token(i);
+    const uint2 pairs = *reinterpret_cast<const uint2*>(
+        shared.o[buffer] + cell_offset<kHalfSize>(token, thread.four / 2) + thread.four % 2 * 4);
+    const float4 o = to.o[i] = {low(pairs.x), high(pairs.x), low(pairs.y), high(pairs.y)};
+    float squares = fmaf(o.x, o.x, fmaf(o.y, o.y, fmaf(o.z, o.z, o.w * o.w)));
+#pragma unroll
+    for (int offset = 8; offset; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+    to.squares[i] = squares;
+    if (thread.four == 0)
+      store_remote(remote_address(&shared.other_squares[buffer][token], 1 - half), squares, other_ready);
+  }
+  __syncwarp();
+  if (thread.lane == 0) arrive(&shared.o_free[buffer]), arrive_expecting(ready, 2 * kNormTokens * sizeof(float));
+}
+
+__device__ inline void store_normed_chunk(const KdaCall& call, const Span& span, const OutputThread& thread, int half,
+                                          int chunk, RecurrenceShared& shared, const ChunkOutputs& from) {
+  const int buffer = chunk % kOutputs;
+  wait(&shared.other_ready[buffer][thread.warp], chunk / kOutputs % 2);
+  const int64_t first = span.first + int64_t{chunk} * kKdaChunk;
+#pragma unroll
+  for (int i = 0; i < kNormTokens; ++i) {
+    const int token = thread.token(i);
+    const float mine = from.squares[i], other = shared.other_squares[buffer][token];
+    const float all = half == 0 ? mine + other : other + mine;
+    const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
+    const float4 o = from.o[i], w = thread.weight;
+    const uint2 g = from.gate[i];
+    const uint2 y{pack(o.x * scale * w.x * sigmoid(low(g.x)), o.y * scale * w.y * sigmoid(high(g.x))),
+                  pack(o.z * scale * w.z * sigmoid(low(g.y)), o.w * scale * w.w * sigmoid(high(g.y)))};
+    if (token < span.rows(chunk))
+      *reinterpret_cast<uint2*>(call.y + (first + token) * call.y_stride + thread.column) = y;
+  }
+}
+
 __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, const ChunkSlice& slice, const Span& span,
                                     const Lane& lane_of, int t, RecurrenceShared& shared) {
-  const int warp = t / 32, lane = t % 32, four = lane % 16;
-  const int64_t column = int64_t{lane_of.head} * kKdaSize + lane_of.half * kHalfSize + 4 * four;
-  const float4 weight = *reinterpret_cast<const float4*>(call.norm_weight + lane_of.half * kHalfSize + 4 * four);
-  constexpr int kTokens = kKdaChunk / kOutputWarps / 2;
+  const OutputThread thread(call, lane_of, t);
+  const int half = lane_of.half;
   auto bring = [&](int chunk) {
     if (t == 0 && chunk < span.chunks)
-      bring_factors(*slice.factors(span.number + chunk, lane_of.head, call.heads), lane_of.half,
-                    shared.stage[chunk % kStages], &shared.full[chunk % kStages]);
+      bring_factors(*slice.factors(span.number + chunk, lane_of.head, call.heads), half, shared.stage[chunk % kStages],
+                    &shared.full[chunk % kStages]);
   };
   Checkpoints checkpoints(runs, span.first);
   for (int c = 0; c < kStages; ++c) bring(c);
+  ChunkOutputs now{}, before{};
+  load_gates(call, span, thread, 0, now);
+#pragma unroll 1
   for (int c = 0; c < span.chunks; ++c) {
-    const int buffer = c % kOutputs, rows = span.rows(c);
-    const int64_t first = span.first + c * kKdaChunk;
-    auto token = [&](int i) { return 2 * (warp + kOutputWarps * i) + lane / 16; };
-    uint2 gate[kTokens];
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i)
-      if (token(i) < rows)
-        gate[i] = *reinterpret_cast<const uint2*>(call.gate + (first + token(i)) * call.gate_stride + column);
-    wait(&shared.o_ready[buffer], c / kOutputs % 2);  // and so the chunk's stage is free
+    wait(&shared.o_ready[c % kOutputs], c / kOutputs % 2);  // and so the chunk's stage is free
     bring(c + kStages);
-    float4 o[kTokens];
-    float squares[kTokens];
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      const uint2 pairs = *reinterpret_cast<const uint2*>(shared.o[buffer] + cell_offset<kHalfSize>(token(i), four / 2) +
-                                                          four % 2 * 4);
-      o[i] = {low(pairs.x), high(pairs.x), low(pairs.y), high(pairs.y)};
-      squares[i] = fmaf(o[i].x, o[i].x, fmaf(o[i].y, o[i].y, fmaf(o[i].z, o[i].z, o[i].w * o[i].w)));
-#pragma unroll
-      for (int offset = 8; offset; offset /= 2) squares[i] += __shfl_xor_sync(~0u, squares[i], offset);
-      if (four == 0) store_remote(remote_address(&shared.other_squares[buffer][token(i)], 1 - lane_of.half), squares[i]);
-    }
-    __syncwarp();
-    if (lane == 0) {
-      arrive(&shared.o_free[buffer]);
-      arrive_remote(remote_address(&shared.other_ready[buffer][warp], 1 - lane_of.half));
-    }
-    wait_cluster(&shared.other_ready[buffer][warp], c / kOutputs % 2);
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      const float other = shared.other_squares[buffer][token(i)];
-      const float all = lane_of.half == 0 ? squares[i] + other : other + squares[i];
-      const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
-      if (token(i) >= rows) continue;
-      const uint2 g = gate[i];
-      const uint2 y{pack(o[i].x * scale * weight.x * sigmoid(low(g.x)), o[i].y * scale * weight.y * sigmoid(high(g.x))),
-                    pack(o[i].z * scale * weight.z * sigmoid(low(g.y)), o[i].w * scale * weight.w * sigmoid(high(g.y)))};
-      *reinterpret_cast<uint2*>(call.y + (first + token(i)) * call.y_stride + column) = y;
-    }
-    if (lane_of.half == 0)
+    sum_squares(thread, half, c % kOutputs, shared, now);
+    if (c > 0) store_normed_chunk(call, span, thread, half, c - 1, shared, before);
+    before = now;
+    load_gates(call, span, thread, c + 1, now);
+    if (half == 0)
       checkpoints.at(span.last_row(c), [&](int32_t to) {
         store_ring(call, span, lane_of.head, lane_of.slot, to, span.last_row(c), t);
       });
   }
-  if (lane_of.half == 0 && span.ends) store_ring(call, span, lane_of.head, lane_of.slot, lane_of.slot, span.last - 1, t);
+  store_normed_chunk(call, span, thread, half, span.chunks - 1, shared, before);
+  if (half == 0 && span.ends) store_ring(call, span, lane_of.head, lane_of.slot, lane_of.slot, span.last - 1, t);
 }
 
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kRecurrenceThreads, 2)

@@ -8,16 +8,17 @@ namespace lathe::sm90 {
 
 namespace {
 
-// As in the fused decode step: 8 warps stream states, 4 more have the vectors and the outputs. The streaming warps do
-// S·k and S·q; what records add is a matter of vectors.
-constexpr int kVectorThreads = kKdaSize;
+// As in the fused decode step: 8 warps stream states, two groups of 4 more have the vectors and the outputs. The streaming
+// warps do S·k and S·q; what records add is a matter of vectors.
+constexpr int kVectorThreads = kVectorGroups * kKdaSize;
 constexpr int kThreads = 32 * kStateWarps + kVectorThreads;
-constexpr int kBuffers = 2;
+template <int kRows>
+constexpr int kBuffers = kRows == 1 ? 4 : 2;  // a multiple of the groups
 constexpr int kLength = kReplayLength;
 constexpr float kLn2 = 0.6931471805599453f;
 
 template <int kRows>
-constexpr int kSlots = kRows == 1 ? 6 : 4;
+constexpr int kSlots = kRows == 1 ? 5 : 4;
 
 template <int kRows>
 struct alignas(16) ReplayVectors {
@@ -36,8 +37,8 @@ struct alignas(16) ReplayVectors {
 template <int kRows>
 struct Shared {
   PieceSlots<float, kSlots<kRows>> pieces;
-  ReplayVectors<kRows> head[kBuffers];
-  Barrier ready[kBuffers], done[kBuffers];
+  ReplayVectors<kRows> head[kBuffers<kRows>];
+  Barrier ready[kBuffers<kRows>], done[kBuffers<kRows>];
 };
 
 // A head of a sequence, and what the step does with it.
@@ -77,6 +78,7 @@ struct Work {
     while (item < count() && !is_real(task(item))) item += gridDim.x;
     return item;
   }
+  __device__ int after(int item) const { return next_real(item + gridDim.x); }
 };
 
 // Adds the committed records to 8 rows of S0 and decays the sum.
@@ -138,8 +140,8 @@ __device__ void stream_states(const KdaCall& call, const Work& work, Shared<kRow
   uint32_t count = 0;
   for (int item = work.next_real(blockIdx.x); item < work.count(); item = work.next_real(item + gridDim.x), ++count) {
     const Task task = work.task(item);
-    ReplayVectors<kRows>& head = shared.head[count % kBuffers];
-    wait(&shared.ready[count % kBuffers], count / kBuffers % 2);
+    ReplayVectors<kRows>& head = shared.head[count % kBuffers<kRows>];
+    wait(&shared.ready[count % kBuffers<kRows>], count / kBuffers<kRows> % 2);
 #pragma unroll 1
     for (int p = 0; p < kPieces; ++p) {
       float* piece = stream.wait_piece();
@@ -151,7 +153,7 @@ __device__ void stream_states(const KdaCall& call, const Work& work, Shared<kRow
       stream.advance();
     }
     __syncwarp();
-    if (lane == 0) arrive(&shared.done[count % kBuffers]);
+    if (lane == 0) arrive(&shared.done[count % kBuffers<kRows>]);
   }
   wait_stores_read<0>();
 }
@@ -179,8 +181,8 @@ __device__ inline RawTask load_task(const KdaCall& call, const Work& work, const
 // Products of the keys of records and earlier rows with the k and q of `row`, all threads together.
 template <int kRows>
 __device__ void multiply_keys(const Task& task, const RawTask& raw, const float (&keys)[kRows], int row, float k, float q,
-                              int t, ReplayVectors<kRows>& head) {
-  const int warp = t / 32, lane = t % 32;
+                              VectorThread thread, ReplayVectors<kRows>& head) {
+  const int t = thread.t, warp = t / 32, lane = t % 32;
   float records[2 * kLength];
 #pragma unroll
   for (int j = 0; j < kLength; ++j) {
@@ -196,7 +198,7 @@ __device__ void multiply_keys(const Task& task, const RawTask& raw, const float 
     warp_sums<2 * kRows>(rows);
     if (lane % 2 == 0) head.row_partial[warp][lane / 2] = rows[0];
   }
-  sync_vector_threads();
+  thread.sync();
   if (t < 2 * kLength) {
     const float sum = head.record_partial[0][t] + head.record_partial[1][t] + head.record_partial[2][t] +
                       head.record_partial[3][t];
@@ -206,12 +208,13 @@ __device__ void multiply_keys(const Task& task, const RawTask& raw, const float 
     const float sum = head.row_partial[0][s] + head.row_partial[1][s] + head.row_partial[2][s] + head.row_partial[3][s];
     (s < kRows ? head.row_k : head.row_q)[row][s % kRows] = sum;
   }
-  sync_vector_threads();
+  thread.sync();
 }
 
 template <int kRows>
-__device__ void prepare(const KdaCall& call, const Work& work, const Task& task, const RawTask& raw, int t,
-                        ReplayVectors<kRows>& head) {
+__device__ void prepare(const KdaCall& call, const Work& work, const Task& task, const RawTask& raw,
+                        VectorThread thread, ReplayVectors<kRows>& head) {
+  const int t = thread.t;
 #pragma unroll
   for (int j = 0; j < kLength; ++j)
     if (j < task.committed) head.key[j][t] = raw.key[j], head.d[j][t] = raw.d[j];
@@ -225,12 +228,12 @@ __device__ void prepare(const KdaCall& call, const Work& work, const Task& task,
     const int row = task.begin + r, position = task.past + r;
     const RawHead x = r == 0 ? raw.row : load_raw(call, row, task.head, task.slot, position, t);
     push_raw(call, x, task.head, task.slot, position, t);
-    const Activated a = activate_thread(call, x, task.head, t, head.partial);
+    const Activated a = activate_thread(call, x, thread, head.partial);
     log2_gate += a.log2_decay;
     const float decay = exp2_fast(log2_gate), k = a.k * decay, q = a.q * decay;
-    head.k[r][t] = k, head.q[r][t] = q, head.v[r][t] = a.v, head.gate[r][t] = output_gate(call, x, t);
-    if (t == 0) head.beta[r] = round_bf16(sigmoid(__bfloat162float(x.beta))), head.kq[r] = a.kq;
-    multiply_keys(task, raw, keys, r, k, q, t, head);
+    head.k[r][t] = k, head.q[r][t] = q, head.v[r][t] = a.v, head.gate[r][t] = output_gate(x);
+    if (t == 0) head.beta[r] = beta_of(x), head.kq[r] = a.kq;
+    multiply_keys(task, raw, keys, r, k, q, thread, head);
     const __nv_bfloat16 key = __float2bfloat16_rn(a.k * exp2_fast(-log2_gate));
     keys[r] = __bfloat162float(key);
     work.replay.ring_key[task.record(call, task.base + r) + t] = key;
@@ -239,7 +242,9 @@ __device__ void prepare(const KdaCall& call, const Work& work, const Task& task,
 }
 
 template <int kRows>
-__device__ void finish(const KdaCall& call, const Work& work, const Task& task, int t, ReplayVectors<kRows>& head) {
+__device__ void finish(const KdaCall& call, const Work& work, const Task& task, VectorThread thread,
+                       ReplayVectors<kRows>& head) {
+  const int t = thread.t;
   float d[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -255,33 +260,36 @@ __device__ void finish(const KdaCall& call, const Work& work, const Task& task, 
     const __nv_bfloat16 stored = __float2bfloat16_rn(exact);
     d[r] = __bfloat162float(stored);
     work.replay.ring_d[task.record(call, task.base + r) + t] = stored;
-    store_normed(call, fmaf(exact, head.kq[r], o), head.gate[r][t], task.begin + r, task.head, t, head.partial);
-    sync_vector_threads();  // before `partial` is used again
+    store_normed(call, fmaf(exact, head.kq[r], o), head.gate[r][t], task.begin + r, task.head, thread,
+                 head.partial);
   }
 }
 
 template <int kRows>
 __device__ void prepare_and_finish(const KdaCall& call, const Work& work, Shared<kRows>& shared) {
-  const int t = threadIdx.x - 32 * kStateWarps;
-  int next_item = work.next_real(blockIdx.x);
-  uint32_t prepared_count = 0;
+  const VectorThread thread(threadIdx.x - 32 * kStateWarps);
+  auto mine_after = [&](int item) { return item < work.count() ? work.after(work.after(item)) : item; };
+  int first = work.next_real(blockIdx.x);
+  if (thread.group == 1 && first < work.count()) first = work.after(first);
+  int prepared = first;
+  uint32_t prepared_count = thread.group;
   auto prepare_next = [&](const Task& task, const RawTask& raw) {
-    prepare(call, work, task, raw, t, shared.head[prepared_count % kBuffers]);
-    arrive(&shared.ready[prepared_count % kBuffers]);
-    next_item = work.next_real(next_item + gridDim.x), ++prepared_count;
+    prepare(call, work, task, raw, thread, shared.head[prepared_count % kBuffers<kRows>]);
+    arrive(&shared.ready[prepared_count % kBuffers<kRows>]);
+    prepared = mine_after(prepared), prepared_count += kVectorGroups;
   };
-  for (int i = 0; i < kBuffers && next_item < work.count(); ++i) {
-    const Task task = work.task(next_item);
-    prepare_next(task, load_task(call, work, task, t));
+  for (int i = 0; i < kBuffers<kRows> / kVectorGroups && prepared < work.count(); ++i) {
+    const Task task = work.task(prepared);
+    prepare_next(task, load_task(call, work, task, thread.t));
   }
-  uint32_t count = 0;
-  for (int item = work.next_real(blockIdx.x); item < work.count(); item = work.next_real(item + gridDim.x), ++count) {
-    const bool more = next_item < work.count();
+  uint32_t count = thread.group;
+  for (int item = first; item < work.count(); item = mine_after(item), count += kVectorGroups) {
+    const bool more = prepared < work.count();
     Task next_task{};
     RawTask raw;
-    if (more) next_task = work.task(next_item), raw = load_task(call, work, next_task, t);
-    wait(&shared.done[count % kBuffers], count / kBuffers % 2);
-    finish(call, work, work.task(item), t, shared.head[count % kBuffers]);
+    if (more) next_task = work.task(prepared), raw = load_task(call, work, next_task, thread.t);
+    wait(&shared.done[count % kBuffers<kRows>], count / kBuffers<kRows> % 2);
+    finish(call, work, work.task(item), thread, shared.head[count % kBuffers<kRows>]);
     if (more) prepare_next(next_task, raw);
   }
 }
@@ -293,8 +301,8 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(KdaCall call, Work 
   if (threadIdx.x == 0) {
     for (int w = 0; w < kStateWarps; ++w)
       for (int s = 0; s < kSlots<kRows>; ++s) init_barrier(&shared.pieces.full[w][s], 1);
-    for (int b = 0; b < kBuffers; ++b)
-      init_barrier(&shared.ready[b], kVectorThreads), init_barrier(&shared.done[b], kStateWarps);
+    for (int b = 0; b < kBuffers<kRows>; ++b)
+      init_barrier(&shared.ready[b], kKdaSize), init_barrier(&shared.done[b], kStateWarps);
     fence_barrier_init();
   }
   __syncthreads();
@@ -302,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(KdaCall call, Work 
     stream_states(call, work, shared);
     return;
   }
-  if (!work.replay.flush)
+  if (!work.replay.flush && threadIdx.x < 32 * kStateWarps + kKdaSize)
     for (int item = blockIdx.x; item < work.count(); item += gridDim.x) {  // padding, and runs that are too long
       const int sequence = item / work.heads, end = work.replay.start[sequence + 1];
       const bool padding = work.replay.slot[sequence] < 0;
