@@ -12,8 +12,9 @@ constexpr int kCarryWarps = 4;
 constexpr int kCarryTiles = kHalfSize / 16 / kCarryWarps;  // tiles of 16 rows of V a warp
 constexpr int kOutputWarps = 4;
 constexpr int kRecurrenceThreads = 32 * (kCarryWarps + kOutputWarps);
-constexpr int kStages = 4;
-constexpr int kOutputs = 4;  // chunks whose outputs wait for their norm
+constexpr int kStages = 6;
+constexpr int kOutputs = 2;    // chunks whose outputs lie in shared memory
+constexpr int kExchanges = 4;  // chunks whose squares are on their way between the blocks: a block is 2 ahead at most
 
 // A range of chunk numbers, whose factors lie in the workspace.
 struct ChunkSlice {
@@ -27,13 +28,14 @@ struct ChunkSlice {
 struct RecurrenceStage {
   ChunkKeys keys;
   __nv_bfloat16 value[kKdaChunk * kHalfSize];
+  __nv_bfloat16 gate[kKdaChunk * kHalfSize];  // raw rows
 };
 
 struct RecurrenceShared {
   RecurrenceStage stage[kStages];
   __nv_bfloat16 o[kOutputs][kKdaChunk * kHalfSize];  // cells permuted as in ChunkFactors
-  float other_squares[kOutputs][kKdaChunk];          // written by the other block
-  Barrier full[kStages], o_ready[kOutputs], o_free[kOutputs], other_ready[kOutputs][kOutputWarps];
+  float other_squares[kExchanges][kKdaChunk];          // written by the other block
+  Barrier full[kStages], o_ready[kOutputs], o_free[kOutputs], other_ready[kExchanges][kOutputWarps];
 };
 
 // The block's place in the grid.
@@ -114,17 +116,37 @@ __device__ inline void store_state(StateTiles& s, int half, int warp, float* to)
   each_pair(s, half, warp, [&](float* pair, int at) { *reinterpret_cast<float2*>(to + at) = {pair[0], pair[1]}; });
 }
 
+// Where a warp's lanes find tiles of a matrix of 16 tokens: `wide` for 16 tokens by 16 channels with tokens as columns of
+// the product, `tall` with tokens as its depth. Cells repeat after 128 bytes.
+struct TileOffsets {
+  int wide[4], tall[4], solve, value;  // elements
+
+  __device__ explicit TileOffsets(int warp) {
+    const int lane = threadIdx.x % 32;
+    const int wide_row = lane % 8 + lane / 16 * 8, wide_cell = lane / 8 % 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      wide[i] = cell_offset<kKdaSize>(wide_row, 2 * i + wide_cell);
+      tall[i] = cell_offset<kKdaSize>(lane % 16, 2 * i + lane / 16);
+    }
+    solve = wide_row * kKdaChunk + wide_cell * 8;
+    value = cell_offset<kHalfSize>(wide_row, warp * 2 + wide_cell);
+  }
+  __device__ int wide_at(int step) const { return wide[step % 4] + step / 4 * 64; }
+  __device__ int tall_at(int step) const { return tall[step % 4] + step / 4 * 64; }
+};
+
 // S through one chunk; outputs into `o`.
-__device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, int warp, __nv_bfloat16* o) {
+__device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, const TileOffsets& at, __nv_bfloat16* o) {
+  static_assert(kCarryTiles == 1);
   const ChunkKeys& f = stage.keys;
   const int lane = threadIdx.x % 32;
-  const int wide_row = lane % 8 + lane / 16 * 8, wide_cell = lane / 8 % 2, tall_row = lane % 16, tall_cell = lane / 16;
   float seen[kCarryTiles][2][2][4] = {}, out[kCarryTiles][2][4] = {};  // seen: even and odd steps apart, for shorter chains
 #pragma unroll
   for (int step = 0; step < kKdaSize / 16; ++step) {
     uint32_t key[4], query[4];
-    load_tiles(key, shared_address(f.key_decayed + cell_offset<kKdaSize>(wide_row, 2 * step + wide_cell)));
-    load_tiles(query, shared_address(f.query + cell_offset<kKdaSize>(wide_row, 2 * step + wide_cell)));
+    load_tiles(key, shared_address(f.key_decayed + at.wide_at(step)));
+    load_tiles(query, shared_address(f.query + at.wide_at(step)));
 #pragma unroll
     for (int m = 0; m < kCarryTiles; ++m) {
       const float(&left)[4] = s[m][2 * step], (&right)[4] = s[m][2 * step + 1];
@@ -137,13 +159,12 @@ __device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, 
     }
   }
   uint32_t solve[4], product[4], d[kCarryTiles][4];
-  load_tiles(solve, shared_address(f.solve + wide_row * kKdaChunk + wide_cell * 8));
-  load_tiles(product, shared_address(f.product + wide_row * kKdaChunk + wide_cell * 8));
+  load_tiles(solve, shared_address(f.solve + at.solve));
+  load_tiles(product, shared_address(f.product + at.solve));
 #pragma unroll
   for (int m = 0; m < kCarryTiles; ++m) {
-    const int place = cell_offset<kHalfSize>(wide_row, (warp * kCarryTiles + m) * 2 + wide_cell);
     uint32_t v[4], x[4];
-    load_tiles_transposed(v, shared_address(stage.value + place));
+    load_tiles_transposed(v, shared_address(stage.value + at.value));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float *even = &seen[m][0][i / 2][i % 2 * 2], *odd = &seen[m][1][i / 2][i % 2 * 2];
@@ -159,12 +180,12 @@ __device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, 
     uint32_t rows[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) rows[i] = pack(out[m][i / 2][i % 2 * 2], out[m][i / 2][i % 2 * 2 + 1]);
-    store_tiles_transposed(shared_address(o + place), rows);
+    store_tiles_transposed(shared_address(o + at.value), rows);
   }
 #pragma unroll
   for (int n = 0; n < kKdaSize / 8; n += 2) {
     uint32_t key[4];
-    load_tiles_transposed(key, shared_address(f.key_raised + cell_offset<kKdaSize>(tall_row, n + tall_cell)));
+    load_tiles_transposed(key, shared_address(f.key_raised + at.tall_at(n / 2)));
     const float2 left = *reinterpret_cast<const float2*>(f.decay + 8 * n + lane % 4 * 2),
                  right = *reinterpret_cast<const float2*>(f.decay + 8 * n + 8 + lane % 4 * 2);
 #pragma unroll
@@ -192,13 +213,14 @@ __device__ inline void carry_state(const KdaCall& call, const KdaRuns& runs, con
       const float2 x = *reinterpret_cast<const float2*>(from + at);
       pair[0] = x.x, pair[1] = x.y;
     });
+  const TileOffsets offsets(warp);
   Checkpoints checkpoints(runs, span.first);
 #pragma unroll 1
   for (int c = 0; c < span.chunks; ++c) {
     const int stage = c % kStages, buffer = c % kOutputs;
     wait(&shared.full[stage], c / kStages % 2);
     if (c >= kOutputs) wait(&shared.o_free[buffer], (c / kOutputs - 1) % 2);
-    carry_chunk(s, shared.stage[stage], warp, shared.o[buffer]);
+    carry_chunk(s, shared.stage[stage], offsets, shared.o[buffer]);
     __syncwarp();
     if (lane == 0) arrive(&shared.o_ready[buffer]);
     checkpoints.at(span.last_row(c), [&](int32_t to) { store_state(s, half, warp, state(to)); });
@@ -206,10 +228,26 @@ __device__ inline void carry_state(const KdaCall& call, const KdaRuns& runs, con
   store_state(s, half, warp, state(lane_of.slot));
 }
 
-__device__ inline void bring_factors(const ChunkFactors& f, int half, RecurrenceStage& stage, Barrier* full) {
-  arrive_expecting(full, sizeof(RecurrenceStage));
-  bulk_load(&stage.keys, &f.keys, sizeof f.keys, full);
-  bulk_load(stage.value, f.value[half], sizeof f.value[half], full);
+// One warp brings a chunk's factors and its rows of the output gate.
+__device__ inline void bring_chunk(const KdaCall& call, const ChunkSlice& slice, const Span& span, const Lane& lane_of,
+                                   int chunk, RecurrenceShared& shared) {
+  if (chunk >= span.chunks) return;
+  const int lane = threadIdx.x % 32, rows = span.rows(chunk);
+  RecurrenceStage& stage = shared.stage[chunk % kStages];
+  Barrier* full = &shared.full[chunk % kStages];
+  constexpr uint32_t kRow = kHalfSize * sizeof(__nv_bfloat16);
+  if (lane == 0) {
+    const ChunkFactors& f = *slice.factors(span.number + chunk, lane_of.head, call.heads);
+    arrive_expecting(full, sizeof stage.keys + sizeof stage.value + rows * kRow);
+    bulk_load(&stage.keys, &f.keys, sizeof stage.keys, full);
+    bulk_load(stage.value, f.value[lane_of.half], sizeof stage.value, full);
+  }
+  __syncwarp();
+  if (lane < rows)
+    bulk_load(stage.gate + lane * kHalfSize,
+              call.gate + (span.first + int64_t{chunk} * kKdaChunk + lane) * call.gate_stride + lane_of.head * kKdaSize +
+                  lane_of.half * kHalfSize,
+              kRow, full);
 }
 
 // The convolution's ring as it is after the run's row `row`, for the channels of a head. Rows from before the run are
@@ -236,7 +274,6 @@ constexpr int kNormTokens = kKdaChunk / kOutputWarps / 2;
 
 struct ChunkOutputs {
   float4 o[kNormTokens];
-  uint2 gate[kNormTokens];
   float squares[kNormTokens];
 };
 
@@ -253,20 +290,11 @@ struct OutputThread {
   __device__ int token(int i) const { return 2 * (warp + kOutputWarps * i) + lane / 16; }
 };
 
-__device__ inline void load_gates(const KdaCall& call, const Span& span, const OutputThread& thread, int chunk,
-                                  ChunkOutputs& to) {
-  const int64_t first = span.first + int64_t{chunk} * kKdaChunk;
-#pragma unroll
-  for (int i = 0; i < kNormTokens; ++i)
-    if (chunk < span.chunks && thread.token(i) < span.rows(chunk))
-      to.gate[i] =
-          *reinterpret_cast<const uint2*>(call.gate + (first + thread.token(i)) * call.gate_stride + thread.column);
-}
-
 // Takes a chunk's outputs out of shared memory and tells the other block their squares.
-__device__ inline void sum_squares(const OutputThread& thread, int half, int buffer, RecurrenceShared& shared,
+__device__ inline void sum_squares(const OutputThread& thread, int half, int chunk, RecurrenceShared& shared,
                                    ChunkOutputs& to) {
-  Barrier* ready = &shared.other_ready[buffer][thread.warp];
+  const int buffer = chunk % kOutputs, exchange = chunk % kExchanges;
+  Barrier* ready = &shared.other_ready[exchange][thread.warp];
   const uint32_t other_ready = remote_address(ready, 1 - half);
 #pragma unroll
   for (int i = 0; i < kNormTokens; ++i) {
@@ -279,7 +307,7 @@ __device__ inline void sum_squares(const OutputThread& thread, int half, int buf
     for (int offset = 8; offset; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
     to.squares[i] = squares;
     if (thread.four == 0)
-      store_remote(remote_address(&shared.other_squares[buffer][token], 1 - half), squares, other_ready);
+      store_remote(remote_address(&shared.other_squares[exchange][token], 1 - half), squares, other_ready);
   }
   __syncwarp();
   if (thread.lane == 0) arrive(&shared.o_free[buffer]), arrive_expecting(ready, 2 * kNormTokens * sizeof(float));
@@ -287,17 +315,17 @@ __device__ inline void sum_squares(const OutputThread& thread, int half, int buf
 
 __device__ inline void store_normed_chunk(const KdaCall& call, const Span& span, const OutputThread& thread, int half,
                                           int chunk, RecurrenceShared& shared, const ChunkOutputs& from) {
-  const int buffer = chunk % kOutputs;
-  wait(&shared.other_ready[buffer][thread.warp], chunk / kOutputs % 2);
+  const int exchange = chunk % kExchanges;
+  wait(&shared.other_ready[exchange][thread.warp], chunk / kExchanges % 2);
   const int64_t first = span.first + int64_t{chunk} * kKdaChunk;
 #pragma unroll
   for (int i = 0; i < kNormTokens; ++i) {
     const int token = thread.token(i);
-    const float mine = from.squares[i], other = shared.other_squares[buffer][token];
+    const float mine = from.squares[i], other = shared.other_squares[exchange][token];
     const float all = half == 0 ? mine + other : other + mine;
     const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
     const float4 o = from.o[i], w = thread.weight;
-    const uint2 g = from.gate[i];
+    const uint2 g = *reinterpret_cast<const uint2*>(shared.stage[chunk % kStages].gate + token * kHalfSize + 4 * thread.four);
     const uint2 y{pack(o.x * scale * w.x * sigmoid(low(g.x)), o.y * scale * w.y * sigmoid(high(g.x))),
                   pack(o.z * scale * w.z * sigmoid(low(g.y)), o.w * scale * w.w * sigmoid(high(g.y)))};
     if (token < span.rows(chunk))
@@ -310,22 +338,21 @@ __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, co
   const OutputThread thread(call, lane_of, t);
   const int half = lane_of.half;
   auto bring = [&](int chunk) {
-    if (t == 0 && chunk < span.chunks)
-      bring_factors(*slice.factors(span.number + chunk, lane_of.head, call.heads), half, shared.stage[chunk % kStages],
-                    &shared.full[chunk % kStages]);
+    if (thread.warp == 0) bring_chunk(call, slice, span, lane_of, chunk, shared);
   };
   Checkpoints checkpoints(runs, span.first);
   for (int c = 0; c < kStages; ++c) bring(c);
-  ChunkOutputs now{}, before{};
-  load_gates(call, span, thread, 0, now);
+  ChunkOutputs now, before;
 #pragma unroll 1
   for (int c = 0; c < span.chunks; ++c) {
-    wait(&shared.o_ready[c % kOutputs], c / kOutputs % 2);  // and so the chunk's stage is free
-    bring(c + kStages);
-    sum_squares(thread, half, c % kOutputs, shared, now);
-    if (c > 0) store_normed_chunk(call, span, thread, half, c - 1, shared, before);
+    wait(&shared.o_ready[c % kOutputs], c / kOutputs % 2);
+    sum_squares(thread, half, c, shared, now);
+    if (c > 0) {
+      store_normed_chunk(call, span, thread, half, c - 1, shared, before);
+      sync_group(1, 32 * kOutputWarps);  // all are done with that chunk's stage
+      bring(c - 1 + kStages);
+    }
     before = now;
-    load_gates(call, span, thread, c + 1, now);
     if (half == 0)
       checkpoints.at(span.last_row(c), [&](int32_t to) {
         store_ring(call, span, lane_of.head, lane_of.slot, to, span.last_row(c), t);
@@ -335,7 +362,9 @@ __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, co
   if (half == 0 && span.ends) store_ring(call, span, lane_of.head, lane_of.slot, lane_of.slot, span.last - 1, t);
 }
 
-__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kRecurrenceThreads, 2)
+// kBlocks: of a processor, for the registers they have.
+template <int kBlocks>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kRecurrenceThreads, kBlocks)
     recurrence_kernel(KdaCall call, KdaRuns runs, ChunkSlice slice) {
   extern __shared__ __align__(128) unsigned char memory[];
   RecurrenceShared& shared = *reinterpret_cast<RecurrenceShared*>(memory);
@@ -352,8 +381,9 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kRecurrenceThreads, 
     for (int i = 0; i < kStages; ++i) init_barrier(&shared.full[i], 1);
     for (int i = 0; i < kOutputs; ++i) {
       init_barrier(&shared.o_ready[i], kCarryWarps), init_barrier(&shared.o_free[i], kOutputWarps);
-      for (int w = 0; w < kOutputWarps; ++w) init_barrier(&shared.other_ready[i][w], 1);
     }
+    for (int i = 0; i < kExchanges; ++i)
+      for (int w = 0; w < kOutputWarps; ++w) init_barrier(&shared.other_ready[i][w], 1);
     fence_barrier_init();
   }
   sync_cluster();
