@@ -107,11 +107,6 @@ __device__ inline void bulk_store(void* global, const void* shared, uint32_t byt
                : "memory");
 }
 
-// Brings what will be read soon into L2.
-__device__ inline void bulk_prefetch(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
-
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Until all but the last `kPending` groups of stores have read their source.

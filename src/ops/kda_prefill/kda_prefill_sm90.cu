@@ -9,28 +9,17 @@ namespace {
 
 constexpr int kFactorGroups = 4;  // chunks a block
 
-// The rows that the block `ahead` tokens further on will read, a row a thread.
-__device__ void prefetch_rows(const KdaCall& call, const KdaRuns& runs, int32_t first, int ahead, int head, int t) {
-  const int part = t / kKdaChunk;
-  const int64_t row = int64_t{first} + ahead + t % kKdaChunk;
-  if (row >= runs.rows) return;
-  const __nv_bfloat16* from = part < 3 ? call.qkv + row * call.qkv_stride + (int64_t{part} * call.heads + head) * kKdaSize
-                                       : call.forget + row * call.forget_stride + int64_t{head} * kKdaSize;
-  bulk_prefetch(from, kKdaSize * sizeof(__nv_bfloat16));
-}
-
 __global__ void __launch_bounds__(kFactorGroups* kFactorThreads, 2)
-    factors_kernel(KdaCall call, KdaRuns runs, ChunkSlice slice, int ahead) {
+    factors_kernel(KdaCall call, KdaRuns runs, ChunkSlice slice) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int group = threadIdx.x / kFactorThreads, t = threadIdx.x % kFactorThreads;
   FactorScratch& scratch = reinterpret_cast<FactorScratch*>(memory)[group];
-  const int64_t number = slice.first + int64_t{blockIdx.y} * kFactorGroups + group;
-  const int head = blockIdx.x;
+  const int64_t number = slice.first + int64_t{blockIdx.x} * kFactorGroups + group;
+  const int head = blockIdx.y;
   if (number >= slice.last) return;
   const ChunkPlace place = find_chunk(runs, number);
   const int64_t slot = runs.slot[place.sequence];
   if (place.count == 0 || slot < 0) return;
-  prefetch_rows(call, runs, place.first, ahead, head, t);
   if (place.full)
     make_factors<true>(call, place, head, slot, runs.past[place.sequence], t, 1 + group, scratch);
   else
@@ -63,10 +52,7 @@ cudaError_t run_slice(const KdaCall& call, const KdaRuns& runs, const ChunkSlice
   if (cudaError_t e = cudaFuncSetAttribute(factors_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, factor_bytes))
     return e;
   const auto groups = static_cast<unsigned>((slice.last - slice.first + kFactorGroups - 1) / kFactorGroups);
-  // Two blocks a processor run at once; the rows of those that come next are brought into L2.
-  const int ahead = (2 * processors / call.heads + 1) * kFactorGroups * kKdaChunk;
-  factors_kernel<<<dim3(call.heads, groups), kFactorGroups * kFactorThreads, factor_bytes, stream>>>(call, runs, slice,
-                                                                                                   ahead);
+  factors_kernel<<<dim3(groups, call.heads), kFactorGroups * kFactorThreads, factor_bytes, stream>>>(call, runs, slice);
   if (cudaError_t e = cudaGetLastError()) return e;
   return 2 * call.heads * runs.sequences <= processors ? launch_recurrence<1>(call, runs, slice, stream)
                                                        : launch_recurrence<2>(call, runs, slice, stream);

@@ -28,7 +28,6 @@ struct ChunkSlice {
 struct RecurrenceStage {
   ChunkKeys keys;
   __nv_bfloat16 value[kKdaChunk * kHalfSize];
-  __nv_bfloat16 gate[kKdaChunk * kHalfSize];  // raw rows
 };
 
 struct RecurrenceShared {
@@ -228,26 +227,16 @@ __device__ inline void carry_state(const KdaCall& call, const KdaRuns& runs, con
   store_state(s, half, warp, state(lane_of.slot));
 }
 
-// One warp brings a chunk's factors and its rows of the output gate.
-__device__ inline void bring_chunk(const KdaCall& call, const ChunkSlice& slice, const Span& span, const Lane& lane_of,
-                                   int chunk, RecurrenceShared& shared) {
+// One thread brings a chunk's factors.
+__device__ inline void bring_chunk(const ChunkSlice& slice, const Span& span, const Lane& lane_of, int heads, int chunk,
+                                   RecurrenceShared& shared) {
   if (chunk >= span.chunks) return;
-  const int lane = threadIdx.x % 32, rows = span.rows(chunk);
   RecurrenceStage& stage = shared.stage[chunk % kStages];
   Barrier* full = &shared.full[chunk % kStages];
-  constexpr uint32_t kRow = kHalfSize * sizeof(__nv_bfloat16);
-  if (lane == 0) {
-    const ChunkFactors& f = *slice.factors(span.number + chunk, lane_of.head, call.heads);
-    arrive_expecting(full, sizeof stage.keys + sizeof stage.value + rows * kRow);
-    bulk_load(&stage.keys, &f.keys, sizeof stage.keys, full);
-    bulk_load(stage.value, f.value[lane_of.half], sizeof stage.value, full);
-  }
-  __syncwarp();
-  if (lane < rows)
-    bulk_load(stage.gate + lane * kHalfSize,
-              call.gate + (span.first + int64_t{chunk} * kKdaChunk + lane) * call.gate_stride + lane_of.head * kKdaSize +
-                  lane_of.half * kHalfSize,
-              kRow, full);
+  const ChunkFactors& f = *slice.factors(span.number + chunk, lane_of.head, heads);
+  arrive_expecting(full, sizeof stage);
+  bulk_load(&stage.keys, &f.keys, sizeof stage.keys, full);
+  bulk_load(stage.value, f.value[lane_of.half], sizeof stage.value, full);
 }
 
 // The convolution's ring as it is after the run's row `row`, for the channels of a head. Rows from before the run are
@@ -268,69 +257,71 @@ __device__ inline void store_ring(const KdaCall& call, const Span& span, int hea
   }
 }
 
-// Half a warp norms a token: the outputs of a chunk wait in registers for the other block's squares while the next chunk's
-// are summed.
-constexpr int kNormTokens = kKdaChunk / kOutputWarps / 2;
-
-struct ChunkOutputs {
-  float4 o[kNormTokens];
-  float squares[kNormTokens];
-};
+// An output thread has 8 channels of one token of each chunk. The gates of the next 4 chunks are under way, and a chunk's
+// outputs wait in registers for the other block's squares while the next chunk's are summed.
+constexpr int kGatesAhead = 4;
 
 struct OutputThread {
-  int warp, lane, four;
+  int t, token, cell;
   int64_t column;  // of y
-  float4 weight;
+  float weight[8];
 
-  __device__ OutputThread(const KdaCall& call, const Lane& lane_of, int t) : warp(t / 32), lane(t % 32), four(t % 16) {
-    const int channel = lane_of.half * kHalfSize + 4 * four;
+  __device__ OutputThread(const KdaCall& call, const Lane& lane_of, int t) : t(t), token(t / 8), cell(t % 8) {
+    const int channel = lane_of.half * kHalfSize + 8 * cell;
     column = int64_t{lane_of.head} * kKdaSize + channel;
-    weight = *reinterpret_cast<const float4*>(call.norm_weight + channel);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) weight[i] = call.norm_weight[channel + i];
   }
-  __device__ int token(int i) const { return 2 * (warp + kOutputWarps * i) + lane / 16; }
 };
 
+struct ChunkOutputs {
+  uint4 o;
+  float squares;
+};
+
+__device__ inline uint4 load_gate(const KdaCall& call, const Span& span, const OutputThread& thread, int chunk) {
+  if (chunk >= span.chunks || thread.token >= span.rows(chunk)) return {};
+  const int64_t row = span.first + int64_t{chunk} * kKdaChunk + thread.token;
+  return *reinterpret_cast<const uint4*>(call.gate + row * call.gate_stride + thread.column);
+}
+
 // Takes a chunk's outputs out of shared memory and tells the other block their squares.
-__device__ inline void sum_squares(const OutputThread& thread, int half, int chunk, RecurrenceShared& shared,
-                                   ChunkOutputs& to) {
-  const int buffer = chunk % kOutputs, exchange = chunk % kExchanges;
-  Barrier* ready = &shared.other_ready[exchange][thread.warp];
-  const uint32_t other_ready = remote_address(ready, 1 - half);
+__device__ inline ChunkOutputs sum_squares(const OutputThread& thread, int half, int chunk, RecurrenceShared& shared) {
+  const int buffer = chunk % kOutputs, exchange = chunk % kExchanges, warp = thread.t / 32;
+  Barrier* ready = &shared.other_ready[exchange][warp];
+  const uint4 o =
+      *reinterpret_cast<const uint4*>(shared.o[buffer] + cell_offset<kHalfSize>(thread.token, thread.cell));
+  const uint32_t pairs[4] = {o.x, o.y, o.z, o.w};
+  float squares = 0;
 #pragma unroll
-  for (int i = 0; i < kNormTokens; ++i) {
-    const int token = thread.token(i);
-    const uint2 pairs = *reinterpret_cast<const uint2*>(
-        shared.o[buffer] + cell_offset<kHalfSize>(token, thread.four / 2) + thread.four % 2 * 4);
-    const float4 o = to.o[i] = {low(pairs.x), high(pairs.x), low(pairs.y), high(pairs.y)};
-    float squares = fmaf(o.x, o.x, fmaf(o.y, o.y, fmaf(o.z, o.z, o.w * o.w)));
+  for (int i = 0; i < 4; ++i) squares = fmaf(low(pairs[i]), low(pairs[i]), fmaf(high(pairs[i]), high(pairs[i]), squares));
 #pragma unroll
-    for (int offset = 8; offset; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
-    to.squares[i] = squares;
-    if (thread.four == 0)
-      store_remote(remote_address(&shared.other_squares[exchange][token], 1 - half), squares, other_ready);
-  }
+  for (int offset = 4; offset; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+  if (thread.cell == 0)
+    store_remote(remote_address(&shared.other_squares[exchange][thread.token], 1 - half), squares,
+                 remote_address(ready, 1 - half));
   __syncwarp();
-  if (thread.lane == 0) arrive(&shared.o_free[buffer]), arrive_expecting(ready, 2 * kNormTokens * sizeof(float));
+  if (thread.t % 32 == 0)
+    arrive(&shared.o_free[buffer]), arrive_expecting(ready, kKdaChunk / kOutputWarps * sizeof(float));
+  return {o, squares};
 }
 
 __device__ inline void store_normed_chunk(const KdaCall& call, const Span& span, const OutputThread& thread, int half,
-                                          int chunk, RecurrenceShared& shared, const ChunkOutputs& from) {
+                                          int chunk, RecurrenceShared& shared, const ChunkOutputs& from, uint4 gate) {
   const int exchange = chunk % kExchanges;
-  wait(&shared.other_ready[exchange][thread.warp], chunk / kExchanges % 2);
-  const int64_t first = span.first + int64_t{chunk} * kKdaChunk;
+  wait(&shared.other_ready[exchange][thread.t / 32], chunk / kExchanges % 2);
+  const float other = shared.other_squares[exchange][thread.token];
+  const float all = half == 0 ? from.squares + other : other + from.squares;
+  const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
+  const uint32_t o[4] = {from.o.x, from.o.y, from.o.z, from.o.w}, g[4] = {gate.x, gate.y, gate.z, gate.w};
+  uint32_t y[4];
 #pragma unroll
-  for (int i = 0; i < kNormTokens; ++i) {
-    const int token = thread.token(i);
-    const float mine = from.squares[i], other = shared.other_squares[exchange][token];
-    const float all = half == 0 ? mine + other : other + mine;
-    const float scale = rsqrtf(all * (1.0f / kKdaSize) + call.norm_eps);
-    const float4 o = from.o[i], w = thread.weight;
-    const uint2 g = *reinterpret_cast<const uint2*>(shared.stage[chunk % kStages].gate + token * kHalfSize + 4 * thread.four);
-    const uint2 y{pack(o.x * scale * w.x * sigmoid(low(g.x)), o.y * scale * w.y * sigmoid(high(g.x))),
-                  pack(o.z * scale * w.z * sigmoid(low(g.y)), o.w * scale * w.w * sigmoid(high(g.y)))};
-    if (token < span.rows(chunk))
-      *reinterpret_cast<uint2*>(call.y + (first + token) * call.y_stride + thread.column) = y;
-  }
+  for (int i = 0; i < 4; ++i)
+    y[i] = pack(low(o[i]) * scale * thread.weight[2 * i] * sigmoid(low(g[i])),
+                high(o[i]) * scale * thread.weight[2 * i + 1] * sigmoid(high(g[i])));
+  if (thread.token >= span.rows(chunk)) return;
+  const int64_t row = span.first + int64_t{chunk} * kKdaChunk + thread.token;
+  *reinterpret_cast<uint4*>(call.y + row * call.y_stride + thread.column) = {y[0], y[1], y[2], y[3]};
 }
 
 __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, const ChunkSlice& slice, const Span& span,
@@ -338,27 +329,34 @@ __device__ inline void norm_outputs(const KdaCall& call, const KdaRuns& runs, co
   const OutputThread thread(call, lane_of, t);
   const int half = lane_of.half;
   auto bring = [&](int chunk) {
-    if (thread.warp == 0) bring_chunk(call, slice, span, lane_of, chunk, shared);
+    if (t == 0) bring_chunk(slice, span, lane_of, call.heads, chunk, shared);
   };
   Checkpoints checkpoints(runs, span.first);
   for (int c = 0; c < kStages; ++c) bring(c);
-  ChunkOutputs now, before;
+  uint4 gate[kGatesAhead];
+  ChunkOutputs outputs[2];
+#pragma unroll
+  for (int i = 0; i < kGatesAhead; ++i) gate[i] = load_gate(call, span, thread, i);
 #pragma unroll 1
-  for (int c = 0; c < span.chunks; ++c) {
-    wait(&shared.o_ready[c % kOutputs], c / kOutputs % 2);
-    sum_squares(thread, half, c, shared, now);
-    if (c > 0) {
-      store_normed_chunk(call, span, thread, half, c - 1, shared, before);
-      sync_group(1, 32 * kOutputWarps);  // all are done with that chunk's stage
-      bring(c - 1 + kStages);
+  for (int first = 0; first <= span.chunks; first += kGatesAhead)  // unrolled: registers by fixed numbers
+#pragma unroll
+    for (int i = 0; i < kGatesAhead; ++i) {
+      const int c = first + i, last = (i + kGatesAhead - 1) % kGatesAhead;
+      if (c > span.chunks) break;
+      if (c < span.chunks) {
+        wait(&shared.o_ready[c % kOutputs], c / kOutputs % 2);  // and so the chunk's stage is free
+        bring(c + kStages);
+        outputs[i % 2] = sum_squares(thread, half, c, shared);
+      }
+      if (c > 0) {
+        store_normed_chunk(call, span, thread, half, c - 1, shared, outputs[1 - i % 2], gate[last]);
+        gate[last] = load_gate(call, span, thread, c - 1 + kGatesAhead);
+      }
+      if (half == 0 && c < span.chunks)
+        checkpoints.at(span.last_row(c), [&](int32_t to) {
+          store_ring(call, span, lane_of.head, lane_of.slot, to, span.last_row(c), t);
+        });
     }
-    before = now;
-    if (half == 0)
-      checkpoints.at(span.last_row(c), [&](int32_t to) {
-        store_ring(call, span, lane_of.head, lane_of.slot, to, span.last_row(c), t);
-      });
-  }
-  store_normed_chunk(call, span, thread, half, span.chunks - 1, shared, before);
   if (half == 0 && span.ends) store_ring(call, span, lane_of.head, lane_of.slot, lane_of.slot, span.last - 1, t);
 }
 
