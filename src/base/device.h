@@ -4,12 +4,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "base/stream.h"
 
 namespace lathe {
 
-enum class DeviceKind { kCpu, kSim };
+enum class DeviceKind { kCpu, kSim, kCuda };
 
 // Memory and an in-order queue. Work that operators enqueue, and the copies below, run in the order of the calls;
 // the host may be ahead until synchronize().
@@ -38,6 +40,14 @@ class Device {
   virtual void enqueue(std::function<Status()> work) = 0;
   // Waits; tells the first error of the work since the last call.
   virtual Status synchronize() = 0;
+
+  // What a CUDA operator's kernels are launched into; null on other devices.
+  virtual Stream stream() const { return {}; }
+  // Microseconds of the queue's own clock between the first and the last of what `work` enqueues, once. Where the device
+  // can record work and replay it, the replay is timed: the host's share isn't in it.
+  virtual Result<double> time_us(const std::function<Status()>& work);
+  // Of a card's own memory, what allocations could have; 0 where memory is the host's.
+  virtual int64_t free_bytes() const { return 0; }
 };
 
 // Host memory, work at once.
@@ -45,7 +55,11 @@ std::unique_ptr<Device> make_cpu_device();
 // A second address space on the host: a device pointer faults when the host uses it, work runs on a queue thread,
 // later. Proves ownership, order and missing copies where there is no accelerator.
 std::unique_ptr<Device> make_sim_device();
+// The first card that this process sees. An error where the build has no CUDA, or the machine no card it can use.
+Result<std::unique_ptr<Device>> make_cuda_device();
 Result<std::unique_ptr<Device>> make_device(const std::string& name);
+// What make_device knows in this build.
+std::vector<std::string> device_names();
 
 // What a sim device's queue adds to a host address; an address with this bit isn't canonical, so any use faults.
 constexpr uint64_t kSimPoison = uint64_t{1} << 62;

@@ -66,7 +66,7 @@ struct Weight {
   LATHE_HOST_DEVICE bool empty() const { return out == 0; }
   const void* at(int64_t row) const { return static_cast<const char*>(data) + row * stride * dtype_bytes(dtype); }
   // One scale an output row and 8-bit values: activations are quantised by row, too (W8A8).
-  bool is_w8a8() const { return scale && block_out == 1; }
+  LATHE_HOST_DEVICE bool is_w8a8() const { return scale && block_out == 1; }
   // Rows [begin, begin + count) of the output; begin must be a multiple of block_out.
   Weight slice(int64_t begin, int64_t count) const {
     Weight w = *this;

@@ -67,7 +67,7 @@ struct Chosen {
 // Options that every command which computes has.
 struct RunOptions {
   int threads = 0;                    // after parsing: at least 1; default all cores that this process may use
-  std::string device = "cpu";         // cpu or sim
+  std::string device = "cpu";         // cpu, sim or cuda
   std::vector<std::string> variants;  // OP=NAME; checked for form
 };
 void add_run_options(CLI::App& sub, RunOptions& options);

@@ -38,8 +38,8 @@ void add_variant_option(CLI::App& sub, std::vector<std::string>& variants) {
 void add_run_options(CLI::App& sub, RunOptions& options) {
   add_threads_option(sub, options.threads);
   sub.add_option("--device", options.device,
-                 "Where to compute: cpu, or sim (a second address space and an in-order queue)")
-      ->check(CLI::IsMember({"cpu", "sim"}))
+                 "Where to compute: cpu, cuda, or sim (a second address space and an in-order queue)")
+      ->check(CLI::IsMember({"cpu", "sim", "cuda"}))
       ->capture_default_str();
   add_variant_option(sub, options.variants);
 }

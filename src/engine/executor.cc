@@ -5,8 +5,8 @@
 namespace lathe {
 
 namespace {
-// Address space for what operators need within a call; touched as it is used.
-constexpr int64_t kScratchBytes = int64_t{64} << 30;
+// For what operators need within a call. On the cpu address space, touched as it is used; on a card memory.
+constexpr int64_t kScratchBytes = int64_t{64} << 30, kCudaScratchBytes = int64_t{4} << 30;
 
 // The planted fault cursor_per_layer, on a device that shares host memory.
 class CursorMover final : public StepObserver {
@@ -52,8 +52,9 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
   LATHE_ASSIGN(e->memory_,
                SequenceMemory::create(device, e->tower_->memory_shape(options.replay_length, options.max_draft),
                                       options.slots, options.pages, options.checkpoints));
-  if (device.shares_host_memory()) {
-    LATHE_ASSIGN(e->scratch_, Arena::create(device, kScratchBytes));
+  if (device.kind() != DeviceKind::kSim) {  // whose queue has its own
+    const bool card = device.kind() == DeviceKind::kCuda;
+    LATHE_ASSIGN(e->scratch_, Arena::create(device, card ? kCudaScratchBytes : kScratchBytes));
   }
   return e;
 }

@@ -117,7 +117,7 @@ Result<ExecutorOptions> LocalService::executor_options() const {
 
 Status LocalService::make_executor() {
   LATHE_ASSIGN(ExecutorOptions eo, executor_options());
-  const int64_t free = allocatable_bytes() - checkpoint_.bytes();
+  const int64_t card = device_->free_bytes(), free = (card ? card : allocatable_bytes()) - checkpoint_.bytes();
   glm5_next::TextWeights shape_only;
   if (config_.text.mtp_layers > 0) shape_only.mtp.emplace();
   const MemoryShape shape = glm5_next::TextTower(config_.text, std::move(shape_only), eo.partition, eo.dtype)

@@ -12,6 +12,7 @@ namespace lathe {
 struct BenchOptions {
   std::string ops = "*";    // glob over operator names
   std::string cases = "*";  // glob over case names
+  DeviceKind device = DeviceKind::kCpu;
   int threads = 1;
   int lives = 5;                     // fresh processes; one number a life
   const Choices* choices = nullptr;  // an operator that has a choice is timed by that variant alone

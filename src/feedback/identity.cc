@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_features.h"
+#include "base/device.h"
 #include "feedback/build_info.h"
 #include "ops/registry.h"
 
@@ -34,7 +35,7 @@ std::string identity_json() {
                         {"flags", b.flags},
                         {"build_type", b.build_type},
                         {"isa", isa_features()},
-                        {"devices", {"cpu", "sim"}},
+                        {"devices", device_names()},
                         {"operators", ops},
                         {"probes",
                          {{"levels", {"off", "counters", "full"}},

@@ -208,6 +208,7 @@ Status VerifyBench::check(const AnyOp& op, int case_index, uint64_t seed, Verify
   const std::string* chosen = options_.choices ? options_.choices->find(op.name) : nullptr;
   for (int v = 0; v < static_cast<int>(op.variants.size()); ++v) {
     if (chosen && *chosen != op.variants[v]) continue;
+    if (op.on[v] != runs_variants_of(*device_)) continue;
     if (device_->kind() == DeviceKind::kSim && op.variants[v] != "reference")
       continue;  // that is all a sim device runs
     if (s.built->applies(v)) LATHE_RETURN_IF_ERROR(check_variant(s, v, report));

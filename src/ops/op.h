@@ -67,14 +67,21 @@ struct Variant {
   Status (*run)(OpContext&, const Args&);
   // True if neither neighbours, padding nor the number of rows changes a bit of a row's result.
   bool company_free = true;
+  DeviceKind on = DeviceKind::kCpu;  // where its pointers must be valid; sim runs what the cpu does
 };
+
+// Which variants a device runs.
+inline DeviceKind runs_variants_of(const Device& device) {
+  return device.kind() == DeviceKind::kCuda ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
 
 template <class Args>
 bool always(const Args&) {
   return true;
 }
 
-// An operator: the first variant that applies is the default; one named "reference" is the oracle and takes any Args.
+// An operator: of the variants for a device the first that applies is the default. One named "reference" is the oracle:
+// it runs on the cpu and takes any Args. A build without CUDA has no variants for it in its lists.
 template <class Args>
 struct Op {
   const char* name;
@@ -89,15 +96,20 @@ Result<const Variant<Args>*> choose(const OpContext& ctx, const Op<Args>& op, co
     wanted = "reference";
   else if (const std::string* choice = ctx.choices ? ctx.choices->find(op.name) : nullptr)
     wanted = *choice;
-  for (const Variant<Args>& v : op.variants)
+  const DeviceKind here = runs_variants_of(*ctx.device);
+  std::string names;
+  for (const Variant<Args>& v : op.variants) {
+    if (v.on != here) continue;
     if (wanted.empty() ? v.applies(args) : wanted == v.name) {
       if (!v.applies(args))
         return invalid("--variant {}={}: this variant can't take these sizes or this machine", op.name, v.name);
       return &v;
     }
-  std::string names;
-  for (const Variant<Args>& v : op.variants) names += fmt::format("{}{}", names.empty() ? "" : ", ", v.name);
-  return invalid("--variant {}={}: no such variant; there are {}", op.name, wanted, names);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", v.name);
+  }
+  if (wanted.empty())
+    return invalid("{} has no variant for these sizes on {}; there are: {}", op.name, ctx.device->name(), names);
+  return invalid("--variant {}={}: no such variant on {}; there are {}", op.name, wanted, ctx.device->name(), names);
 }
 
 // Visitor that sends every device address in Args through `map`. Lists of weights lie in host memory: copies of them

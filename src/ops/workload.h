@@ -112,6 +112,7 @@ struct AnyOp {
   const char* name;
   std::vector<std::string> variants;
   std::vector<bool> company_free;
+  std::vector<DeviceKind> on;
   std::vector<CaseInfo> cases;
   std::function<std::unique_ptr<AnyCase>(int case_index, CaseBuilder&)> build;
   bool rows_stand_alone = false;
@@ -256,10 +257,12 @@ AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases, PartOf<Args> par
   AnyOp any{.name = op.name,
             .variants = {},
             .company_free = {},
+            .on = {},
             .cases = {},
             .build = {},
             .rows_stand_alone = part != nullptr};
-  for (const Variant<Args>& v : op.variants) any.variants.push_back(v.name), any.company_free.push_back(v.company_free);
+  for (const Variant<Args>& v : op.variants)
+    any.variants.push_back(v.name), any.company_free.push_back(v.company_free), any.on.push_back(v.on);
   for (const Case<Args>& c : cases) any.cases.push_back(c.info);
   any.build = [op, part, cases = std::move(cases)](int i, CaseBuilder& b) -> std::unique_ptr<AnyCase> {
     return std::make_unique<TypedCase<Args>>(op, cases[i].build(b), part);

@@ -161,7 +161,7 @@ std::vector<Key> make_keys() {
   return {
       text(model, "model", &C::model, "folder of a checkpoint"),
       text(model, "served_name", &C::served_name, "the model's id in the APIs; empty: the folder's name"),
-      text(model, "device", &C::device, "where to compute", {"cpu", "sim"}),
+      text(model, "device", &C::device, "where to compute", {"cpu", "sim", "cuda"}),
       text(model, "dtype", &C::dtype, "activations and caches; empty: as config.json says", {"", "f32", "bf16"}),
       integer(model, "threads", &C::threads, 0, 1024, "threads that compute; 0: all cores"),
       integer(model, "max_context", &C::max_context, 0, 1 << 20,

@@ -22,6 +22,9 @@ Status check(const AddArgs& args) {
 constexpr Variant<AddArgs> kVariants[] = {
     {"portable", always, portable::add},
     {"reference", always, reference::add},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::add, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -9,4 +9,7 @@ Status add(OpContext& ctx, const AddArgs& args);
 namespace portable {
 Status add(OpContext& ctx, const AddArgs& args);
 }
+namespace cuda {
+Status add(OpContext& ctx, const AddArgs& args);
+}
 }  // namespace lathe

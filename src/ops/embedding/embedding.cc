@@ -28,6 +28,9 @@ Status check(const EmbeddingArgs& args) {
 constexpr Variant<EmbeddingArgs> kVariants[] = {
     {"portable", always, portable::embedding},
     {"reference", always, reference::embedding},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::embedding, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -9,4 +9,7 @@ Status embedding(OpContext& ctx, const EmbeddingArgs& args);
 namespace portable {
 Status embedding(OpContext& ctx, const EmbeddingArgs& args);
 }
+namespace cuda {
+Status embedding(OpContext& ctx, const EmbeddingArgs& args);
+}
 }  // namespace lathe

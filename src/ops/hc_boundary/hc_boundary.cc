@@ -39,6 +39,9 @@ constexpr Variant<HcBoundaryArgs> kVariants[] = {
     {"avx2", avx2::hc_boundary_applies, avx2::hc_boundary},
     {"portable", portable::hc_boundary_applies, portable::hc_boundary},
     {"reference", always, reference::hc_boundary},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::hc_boundary_applies, cuda::hc_boundary, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

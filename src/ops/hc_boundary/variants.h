@@ -18,4 +18,8 @@ namespace avx512 {
 bool hc_boundary_applies(const HcBoundaryArgs& args);
 Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool hc_boundary_applies(const HcBoundaryArgs& args);
+Status hc_boundary(OpContext& ctx, const HcBoundaryArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -31,6 +31,9 @@ constexpr Variant<HcHeadArgs> kVariants[] = {
     {"avx2", avx2::hc_head_applies, avx2::hc_head},
     {"portable", portable::hc_head_applies, portable::hc_head},
     {"reference", always, reference::hc_head},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::hc_head_applies, cuda::hc_head, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

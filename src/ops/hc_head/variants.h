@@ -18,4 +18,8 @@ namespace avx512 {
 bool hc_head_applies(const HcHeadArgs& args);
 Status hc_head(OpContext& ctx, const HcHeadArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool hc_head_applies(const HcHeadArgs& args);
+Status hc_head(OpContext& ctx, const HcHeadArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -52,6 +52,9 @@ constexpr Variant<IndexSelectArgs> kVariants[] = {
     {"avx2", avx2::index_select_applies, avx2::index_select},
     {"portable", portable::index_select_applies, portable::index_select},
     {"reference", always, reference::index_select},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::index_select_applies, cuda::index_select, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct IndexSelectArgs {
   bool tail = true;
   float key_norm_eps = 1e-6f;
 
-  int width() const { return top_k + kpool - 1; }
+  LATHE_HOST_DEVICE int width() const { return top_k + kpool - 1; }
 
   template <class V>
   void visit(V&& f) {

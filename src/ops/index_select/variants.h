@@ -18,4 +18,8 @@ namespace avx512 {
 bool index_select_applies(const IndexSelectArgs& args);
 Status index_select(OpContext& ctx, const IndexSelectArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool index_select_applies(const IndexSelectArgs& args);
+Status index_select(OpContext& ctx, const IndexSelectArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -18,6 +18,9 @@ constexpr Variant<KdaDecodeArgs> kVariants[] = {
     {"avx2", avx2::applies, avx2::kda_decode},
     {"portable", portable::applies, portable::kda_decode},
     {"reference", always, reference::kda_decode},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::kda_decode_applies, cuda::kda_decode, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -18,4 +18,8 @@ namespace avx512 {
 bool applies(const KdaDecodeArgs& args);
 Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool kda_decode_applies(const KdaDecodeArgs& args);
+Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -21,6 +21,9 @@ constexpr Variant<KdaPrefillArgs> kVariants[] = {
     {"chunked", portable::applies, best::chunked},  {"sequential", portable::applies, best::sequential},
     {"chunked_avx2", avx2::applies, avx2::chunked}, {"chunked_portable", portable::applies, portable::chunked},
     {"reference", always, reference::kda_prefill},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::kda_prefill_applies, cuda::kda_prefill, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -19,4 +19,8 @@ namespace portable {
 bool applies(const KdaPrefillArgs& args);
 Status chunked(OpContext& ctx, const KdaPrefillArgs& args);
 }  // namespace portable
+namespace cuda {
+bool kda_prefill_applies(const KdaPrefillArgs& args);
+Status kda_prefill(OpContext& ctx, const KdaPrefillArgs& args);
+}  // namespace cuda
 }  // namespace lathe

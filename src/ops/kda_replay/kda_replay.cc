@@ -39,6 +39,9 @@ constexpr Variant<KdaReplayArgs> kVariants[] = {
     {"avx2", avx2::applies, avx2::kda_replay},
     {"portable", portable::applies, portable::kda_replay},
     {"reference", always, reference::kda_replay},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::kda_replay_applies, cuda::kda_replay, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -18,4 +18,8 @@ namespace avx512 {
 bool applies(const KdaReplayArgs& args);
 Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool kda_replay_applies(const KdaReplayArgs& args);
+Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
+}  // namespace cuda
 }  // namespace lathe

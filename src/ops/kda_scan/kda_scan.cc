@@ -21,6 +21,9 @@ constexpr Variant<KdaScanArgs> kVariants[] = {
     {"increment_tf32", cpu::narrow_rows, cpu::increment_tf32},
     {"product_tf32", cpu::narrow_rows, cpu::product_tf32},
     {"reference", always, reference::kda_scan},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::kda_scan_applies, cuda::kda_scan, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -14,4 +14,8 @@ Status increment(OpContext& ctx, const KdaScanArgs& args);
 Status increment_tf32(OpContext& ctx, const KdaScanArgs& args);
 Status product_tf32(OpContext& ctx, const KdaScanArgs& args);
 }  // namespace cpu
+namespace cuda {
+bool kda_scan_applies(const KdaScanArgs& args);
+Status kda_scan(OpContext& ctx, const KdaScanArgs& args);
+}  // namespace cuda
 }  // namespace lathe

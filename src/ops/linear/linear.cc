@@ -25,6 +25,11 @@ constexpr Variant<LinearArgs> kVariants[] = {
     {"avx2", avx2::linear_applies, avx2::linear},
     {"portable", always, portable::linear},
     {"reference", always, reference::linear},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::linear, false, DeviceKind::kCuda},
+    // Any number of rows in the order of few.
+    {"cuda_one_order", always, cuda::linear_one_order, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -17,4 +17,8 @@ namespace avx512 {
 bool linear_applies(const LinearArgs& args);
 Status linear(OpContext& ctx, const LinearArgs& args);
 }  // namespace avx512
+namespace cuda {
+Status linear(OpContext& ctx, const LinearArgs& args);
+Status linear_one_order(OpContext& ctx, const LinearArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -20,6 +20,9 @@ constexpr Variant<LmHeadArgs> kVariants[] = {
     {"avx2", avx2::lm_head_applies, avx2::lm_head},
     {"portable", always, portable::lm_head},
     {"reference", always, reference::lm_head},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::lm_head, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

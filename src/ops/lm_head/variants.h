@@ -17,4 +17,7 @@ namespace avx512 {
 bool lm_head_applies(const LmHeadArgs& args);
 Status lm_head(OpContext& ctx, const LmHeadArgs& args);
 }  // namespace avx512
+namespace cuda {
+Status lm_head(OpContext& ctx, const LmHeadArgs& args);
+}
 }  // namespace lathe

@@ -29,6 +29,9 @@ constexpr Variant<MlpArgs> kVariants[] = {
     {"avx2", avx2::mlp_applies, avx2::mlp},
     {"portable", always, portable::mlp},
     {"reference", always, reference::mlp},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::mlp, false, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -19,4 +19,7 @@ namespace avx512 {
 bool mlp_applies(const MlpArgs& args);
 Status mlp(OpContext& ctx, const MlpArgs& args);
 }  // namespace avx512
+namespace cuda {
+Status mlp(OpContext& ctx, const MlpArgs& args);
+}
 }  // namespace lathe

@@ -63,6 +63,9 @@ constexpr Variant<MoeArgs> kVariants[] = {
     {"avx2", avx2::moe_applies, avx2::moe},
     {"portable", always, portable::moe},
     {"reference", always, reference::moe},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::moe_applies, cuda::moe, false, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -17,4 +17,8 @@ namespace avx512 {
 bool moe_applies(const MoeArgs& args);
 Status moe(OpContext& ctx, const MoeArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool moe_applies(const MoeArgs& args);
+Status moe(OpContext& ctx, const MoeArgs& args);
+}  // namespace cuda
 }  // namespace lathe

@@ -26,6 +26,9 @@ constexpr Variant<NormArgs> kVariants[] = {
     {"avx2", avx2::norm_applies, avx2::norm},
     {"portable", always, portable::norm},
     {"reference", always, reference::norm},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::norm, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -17,4 +17,7 @@ namespace avx512 {
 bool norm_applies(const NormArgs& args);
 Status norm(OpContext& ctx, const NormArgs& args);
 }  // namespace avx512
+namespace cuda {
+Status norm(OpContext& ctx, const NormArgs& args);
+}
 }  // namespace lathe

@@ -20,6 +20,9 @@ Status check(const PatchMergeArgs& args) {
 constexpr Variant<PatchMergeArgs> kVariants[] = {
     {"portable", always, portable::patch_merge},
     {"reference", always, reference::patch_merge},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::patch_merge, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

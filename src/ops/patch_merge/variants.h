@@ -9,4 +9,7 @@ Status patch_merge(OpContext& ctx, const PatchMergeArgs& args);
 namespace portable {
 Status patch_merge(OpContext& ctx, const PatchMergeArgs& args);
 }
+namespace cuda {
+Status patch_merge(OpContext& ctx, const PatchMergeArgs& args);
+}
 }  // namespace lathe

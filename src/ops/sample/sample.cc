@@ -31,6 +31,9 @@ constexpr Variant<SampleArgs> kVariants[] = {
     {"avx2", avx2::sample_applies, avx2::sample},
     {"portable", portable::sample_applies, portable::sample},
     {"reference", always, reference::sample},
+#ifdef LATHE_CUDA
+    {"cuda", always, cuda::sample, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -18,4 +18,7 @@ namespace avx512 {
 bool sample_applies(const SampleArgs& args);
 Status sample(OpContext& ctx, const SampleArgs& args);
 }  // namespace avx512
+namespace cuda {
+Status sample(OpContext& ctx, const SampleArgs& args);
+}
 }  // namespace lathe

@@ -62,6 +62,9 @@ constexpr Variant<SparseMlaArgs> kVariants[] = {
     {"absorbed", always, absorbed},
     {"expanded", always, expanded},
     {"reference", always, reference::sparse_mla},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::sparse_mla_applies, cuda::sparse_mla, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace

@@ -25,4 +25,8 @@ Status sparse_mla(OpContext& ctx, const SparseMlaArgs& args);
 Status sparse_mla_absorbed(OpContext& ctx, const SparseMlaArgs& args);
 Status sparse_mla_expanded(OpContext& ctx, const SparseMlaArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool sparse_mla_applies(const SparseMlaArgs& args);
+Status sparse_mla(OpContext& ctx, const SparseMlaArgs& args);
+}  // namespace cuda
 }  // namespace lathe

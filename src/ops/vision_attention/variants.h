@@ -20,4 +20,8 @@ Status vision_attention(OpContext& ctx, const VisionAttentionArgs& args);
 bool vision_attention_bf16_applies(const VisionAttentionArgs& args);
 Status vision_attention_bf16(OpContext& ctx, const VisionAttentionArgs& args);
 }  // namespace avx512
+namespace cuda {
+bool vision_attention_applies(const VisionAttentionArgs& args);
+Status vision_attention(OpContext& ctx, const VisionAttentionArgs& args);
+}  // namespace cuda
 }  // namespace lathe

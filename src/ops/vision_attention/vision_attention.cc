@@ -31,6 +31,9 @@ constexpr Variant<VisionAttentionArgs> kVariants[] = {
     {"avx2", avx2::vision_attention_applies, avx2::vision_attention},
     {"portable", always, portable::vision_attention},
     {"reference", always, reference::vision_attention},
+#ifdef LATHE_CUDA
+    {"cuda", cuda::vision_attention_applies, cuda::vision_attention, true, DeviceKind::kCuda},
+#endif
 };
 
 }  // namespace
