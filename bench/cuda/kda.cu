@@ -1,6 +1,6 @@
 // Checks and times the KDA kernels for sm_90a: kda [decode|prefill|...]. Every figure is printed with its error against
-// doubles, its roof and the fraction of it reached. Outputs are poisoned before a check; decode runs from cold L2 (states
-// are rotated through at least four times its size) in a captured graph; times are medians of replays.
+// doubles, its roof and the fraction of it reached. Outputs are poisoned before a check; decode runs from cold L2
+// (states are rotated through at least four times its size) in a captured graph; times are medians of replays.
 
 #include <algorithm>
 #include <atomic>
@@ -111,7 +111,8 @@ Errors compare(Problem& p, const std::vector<int>& heads) {
         for (int i = 0; i < size; ++i) {
           const int64_t channel = (int64_t{part} * p.heads + head) * size + i;
           const int64_t cell = (slot * int64_t{p.ring} + r) * channels + channel;
-          const bf16 want = end - 1 - back >= begin ? p.qkv.host[(end - 1 - back) * channels + channel] : conv_before[cell];
+          const bf16 want =
+              end - 1 - back >= begin ? p.qkv.host[(end - 1 - back) * channels + channel] : conv_before[cell];
           e.wrong_rings += number(conv[cell]) != number(want);
         }
     }
@@ -150,9 +151,11 @@ void decode() {
     p.restore_memory();
     for (int r = 0; r < 37; ++r) {
       sm90::KdaCall c = p.call();
-      c.qkv += r * c.qkv_stride, c.forget += r * c.forget_stride, c.beta += r * c.beta_stride, c.gate += r * c.gate_stride;
+      c.qkv += r * c.qkv_stride, c.forget += r * c.forget_stride, c.beta += r * c.beta_stride,
+          c.gate += r * c.gate_stride;
       c.y += r * c.y_stride;
-      check(sm90::launch_kda_decode(c, p.d_past.data + r, p.d_slot.data + r, 1, sm90::KdaState::kF32, nullptr), "decode");
+      check(sm90::launch_kda_decode(c, p.d_past.data + r, p.d_slot.data + r, 1, sm90::KdaState::kF32, nullptr),
+            "decode");
     }
     p.y.fetch();
     std::printf("decode rows alone: %s\n",
@@ -212,7 +215,8 @@ void check_replay(const std::string& what, Problem& p, int most_rows) {
   sm90::KdaCall call = p.call();
   call.qkv = step.qkv.data, call.forget = step.forget.data, call.beta = step.beta.data, call.gate = step.gate.data;
   call.y = step.y.data;
-  const Buffer<bf16>*from[] = {&p.qkv, &p.forget, &p.beta, &p.gate}, *to[] = {&step.qkv, &step.forget, &step.beta, &step.gate};
+  const Buffer<bf16>*from[] = {&p.qkv, &p.forget, &p.beta, &p.gate},
+        *to[] = {&step.qkv, &step.forget, &step.beta, &step.gate};
   std::vector<int32_t> done(n, 0), cursor(n + 1, 0), start(n + 1), past(n);
   Buffer<int32_t> d_start(start), d_past(past);
   rings.cursor.host = cursor;
@@ -234,7 +238,8 @@ void check_replay(const std::string& what, Problem& p, int most_rows) {
     d_start.host = start, d_past.host = past;
     d_start.restore(), d_past.restore(), rings.cursor.restore();
     step.y.poison();
-    check(sm90::launch_kda_replay(call, rings.replay(d_start.data, d_past.data, p.d_slot.data, n), most_rows == 1, nullptr),
+    check(sm90::launch_kda_replay(call, rings.replay(d_start.data, d_past.data, p.d_slot.data, n), most_rows == 1,
+                                  nullptr),
           "replay");
     step.y.fetch();
     for (int i = 0; i < n; ++i) {
@@ -251,7 +256,8 @@ void check_replay(const std::string& what, Problem& p, int most_rows) {
             errors.y.add(got, want[i * heads + h][(done[i] + r) * size + v]);
           }
       random = random * 1664525 + 1013904223;
-      const int accepted = rows == p.start[i + 1] - p.start[i] - done[i] ? rows : 1 + static_cast<int>(random >> 16) % rows;
+      const int accepted =
+          rows == p.start[i + 1] - p.start[i] - done[i] ? rows : 1 + static_cast<int>(random >> 16) % rows;
       int32_t& c = rings.cursor.host[p.slots[i]];
       if (past[i] == 0) c = 0;
       c = (c + rows > sm90::kReplayLength ? 0 : c) + accepted;
@@ -260,7 +266,8 @@ void check_replay(const std::string& what, Problem& p, int most_rows) {
     }
   }
   rings.cursor.restore();
-  check(sm90::launch_kda_replay(call, rings.replay(nullptr, nullptr, p.d_slot.data, n, true), most_rows == 1, nullptr), "flush");
+  check(sm90::launch_kda_replay(call, rings.replay(nullptr, nullptr, p.d_slot.data, n, true), most_rows == 1, nullptr),
+        "flush");
   std::vector<float> got(p.state.count);
   check(cudaMemcpy(got.data(), p.state.data, p.state.count * 4, cudaMemcpyDeviceToHost), "state");
   for (int i = 0; i < n; ++i)
@@ -296,7 +303,8 @@ void replay() {
     auto part = [&](int i) {
       const int r = i % sets * rows;
       sm90::KdaCall c = p.call();
-      c.qkv += r * c.qkv_stride, c.forget += r * c.forget_stride, c.beta += r * c.beta_stride, c.gate += r * c.gate_stride;
+      c.qkv += r * c.qkv_stride, c.forget += r * c.forget_stride, c.beta += r * c.beta_stride,
+          c.gate += r * c.gate_stride;
       c.y += r * c.y_stride;
       return std::pair{c, r};
     };
@@ -305,19 +313,21 @@ void replay() {
       rings.cursor.restore();
       return time_graph(std::max(sets, 4), 15, [&](int i, cudaStream_t stream) {
         const auto [c, r] = part(i);
-        check(sm90::launch_kda_replay(c, rings.replay(start.data, p.d_past.data + r, p.d_slot.data + r, rows), true, stream),
+        check(sm90::launch_kda_replay(c, rings.replay(start.data, p.d_past.data + r, p.d_slot.data + r, rows), true,
+                                      stream),
               "replay");
       });
     };
     const double step = time_graph(std::max(sets, 4), 15, [&](int i, cudaStream_t stream) {
       const auto [c, r] = part(i);
-      check(sm90::launch_kda_decode(c, p.d_past.data + r, p.d_slot.data + r, rows, sm90::KdaState::kF32, stream), "decode");
+      check(sm90::launch_kda_decode(c, p.d_past.data + r, p.d_slot.data + r, rows, sm90::KdaState::kF32, stream),
+            "decode");
     });
-    const double cycle = time_replay([](int slot) { return 1 + slot % 16; }), middle = time_replay([](int) { return 8; }),
-                 fold = time_replay([](int) { return 16; });
+    const double cycle = time_replay([](int slot) { return 1 + slot % 16; }),
+                 middle = time_replay([](int) { return 8; }), fold = time_replay([](int) { return 16; });
     char more[160];
-    std::snprintf(more, sizeof more, "cursor 8 %.2f us, all fold %.2f us; decode %.2f us: %.3f times", middle, fold, step,
-                  step / cycle);
+    std::snprintf(more, sizeof more, "cursor 8 %.2f us, all fold %.2f us; decode %.2f us: %.3f times", middle, fold,
+                  step, step / cycle);
     report("replay cycle B " + std::to_string(rows) + " H 64", cycle,
            double(rows) * heads * (65536 * 1.125 + 8.5 * 512 + 512 + 1024 + 6146), more);
   }
@@ -343,7 +353,8 @@ void check_prefill(const std::string& name_, Problem& p, const std::vector<int>&
   p.restore_memory();
   run_prefill(p, workspace);
   p.y.fetch();
-  std::printf(", again: %s\n", std::memcmp(first.data(), p.y.host.data(), first.size() * 2) ? "DIFFERENT BITS" : "same bits");
+  std::printf(", again: %s\n",
+              std::memcmp(first.data(), p.y.host.data(), first.size() * 2) ? "DIFFERENT BITS" : "same bits");
 }
 
 void prefill() {

@@ -101,7 +101,8 @@ struct Problem {
           int padded = -1, int spare_slots = 1)
       : heads(heads), ring(ring), past(std::move(positions)) {
     const int n = static_cast<int>(lengths.size());
-    for (int i = 0; i < n; ++i) start.push_back(start.back() + lengths[i]), slots.push_back(i == padded ? -1 : n - 1 - i);
+    for (int i = 0; i < n; ++i)
+      start.push_back(start.back() + lengths[i]), slots.push_back(i == padded ? -1 : n - 1 - i);
     const int64_t rows = start.back(), channels = 3 * kSize * int64_t{heads}, keys = kSize * int64_t{heads};
     const int64_t pool = n + spare_slots;
     qkv = Buffer<bf16>(rows * channels).normal(1), forget = Buffer<bf16>(rows * keys).normal(1);
@@ -119,13 +120,30 @@ struct Problem {
 
   sm90::KdaCall call() const {
     const int64_t keys = kSize * int64_t{heads};
-    return {qkv.data, forget.data,  beta.data,   gate.data,    3 * keys,         keys,       heads,     keys, y.data,
-            keys,     conv_weight.data, a_log.data, dt_bias.data, norm_weight.data, state.data, conv.data, heads, ring,
-            -5.0f,    1e-5f};
+    return {qkv.data,
+            forget.data,
+            beta.data,
+            gate.data,
+            3 * keys,
+            keys,
+            heads,
+            keys,
+            y.data,
+            keys,
+            conv_weight.data,
+            a_log.data,
+            dt_bias.data,
+            norm_weight.data,
+            state.data,
+            conv.data,
+            heads,
+            ring,
+            -5.0f,
+            1e-5f};
   }
   sm90::KdaRuns runs() const {
-    return {d_start.data, d_past.data, d_slot.data, sequences(), rows(), checkpoint_row.data, checkpoint_slot.data,
-            static_cast<int>(checkpoint_row.count)};
+    return {d_start.data, d_past.data,         d_slot.data,          sequences(),
+            rows(),       checkpoint_row.data, checkpoint_slot.data, static_cast<int>(checkpoint_row.count)};
   }
   // Of the whole operator: rows in and out, state and convolution inputs both ways.
   double bytes() const {
@@ -155,7 +173,8 @@ class Oracle {
     for (int i = 0; i < kSize; ++i) {
       q[i] = convolved(0, i), k[i] = convolved(1, i);
       const double rate = std::exp(static_cast<double>(p_.a_log.host[head_]));
-      a[i] = std::exp(-5 * sigmoid(rate * (number(p_.forget.host[at * kSize + i]) + p_.dt_bias.host[head_ * kSize + i])));
+      a[i] =
+          std::exp(-5 * sigmoid(rate * (number(p_.forget.host[at * kSize + i]) + p_.dt_bias.host[head_ * kSize + i])));
     }
     normalise(q), normalise(k);
     const double b = rounded(sigmoid(number(p_.beta.host[at])));
@@ -170,7 +189,8 @@ class Oracle {
       squares += y[v] * y[v];
     }
     for (int v = 0; v < kSize; ++v)
-      y[v] *= p_.norm_weight.host[v] / std::sqrt(squares / kSize + 1e-5) * sigmoid(number(p_.gate.host[at * kSize + v]));
+      y[v] *=
+          p_.norm_weight.host[v] / std::sqrt(squares / kSize + 1e-5) * sigmoid(number(p_.gate.host[at * kSize + v]));
     ++token_;
     return y;
   }

@@ -26,8 +26,7 @@ __device__ inline void arrive(Barrier* b) {
 }
 
 __device__ inline void arrive_expecting(Barrier* b, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
-               "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
                : "memory");
 }
 
@@ -82,8 +81,8 @@ __device__ inline uint64_t evict_first() {
 
 __device__ inline void bulk_load(void* shared, const void* global, uint32_t bytes, Barrier* b, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(shared)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(shared)),
       "l"(global), "r"(bytes), "r"(shared_address(b)), "l"(policy)
       : "memory");
 }
@@ -102,8 +101,8 @@ __device__ inline void bulk_store(void* global, const void* shared, uint32_t byt
 }
 
 __device__ inline void bulk_store(void* global, const void* shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared_address(shared)), "r"(bytes)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
+               "r"(bytes)
                : "memory");
 }
 

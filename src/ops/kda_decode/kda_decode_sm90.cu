@@ -160,7 +160,8 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(KdaCall call, Work 
     return;
   }
   for (int item = blockIdx.x; item < work.count(); item += gridDim.x)  // padding
-    if (threadIdx.x < 32 * kStateWarps + kKdaSize && work.slot[work.row(item)] < 0) fill_output(call, work.row(item), work.head(item), 0);
+    if (threadIdx.x < 32 * kStateWarps + kKdaSize && work.slot[work.row(item)] < 0)
+      fill_output(call, work.row(item), work.head(item), 0);
   prepare_and_finish(call, work, shared);
 }
 

@@ -6,8 +6,8 @@
 // A chunk's factors as they lie in the workspace, and where chunks lie.
 namespace lathe::sm90 {
 
-// Matrices of 16 tokens are bf16, their cells of 16 bytes permuted within a row so that eight rows' cells of a column lie
-// in different banks.
+// Matrices of 16 tokens are bf16, their cells of 16 bytes permuted within a row so that eight rows' cells of a column
+// lie in different banks.
 constexpr int kHalfSize = kKdaSize / 2;  // the values are kept in two halves, for two blocks
 
 struct alignas(128) ChunkKeys {
@@ -55,8 +55,11 @@ __device__ inline ChunkPlace find_chunk(const KdaRuns& runs, int64_t number) {
   const int32_t begin = runs.start[low], end = runs.start[low + 1];
   const int32_t offset = static_cast<int32_t>(number - chunk_base(begin, low)) * kKdaChunk;
   const int32_t left = end - begin - offset;
-  return {low, begin + offset, left < 0 ? 0 : left < kKdaChunk ? left : kKdaChunk, offset,
-          begin + offset + kKdaChunk <= end};
+  return {low, begin + offset,
+          left < 0           ? 0
+          : left < kKdaChunk ? left
+                             : kKdaChunk,
+          offset, begin + offset + kKdaChunk <= end};
 }
 
 }  // namespace lathe::sm90

@@ -61,7 +61,8 @@ __device__ inline void convolve_tokens(const KdaCall& call, int64_t channel, int
   w = {w.x / 2, w.y / 2, w.z / 2, w.w / 2}, u = {u.x / 2, u.y / 2, u.z / 2, u.w / 2};
 #pragma unroll
   for (int t = 0; t < kKdaChunk; ++t) {
-    const float a = fmaf(w.x, low(raw[t]), fmaf(w.y, low(raw[t + 1]), fmaf(w.z, low(raw[t + 2]), w.w * low(raw[t + 3]))));
+    const float a =
+        fmaf(w.x, low(raw[t]), fmaf(w.y, low(raw[t + 1]), fmaf(w.z, low(raw[t + 2]), w.w * low(raw[t + 3]))));
     const float b =
         fmaf(u.x, high(raw[t]), fmaf(u.y, high(raw[t + 1]), fmaf(u.z, high(raw[t + 2]), u.w * high(raw[t + 3]))));
     to[t] = kFull || t < count ? pack(silu_of_half(a), silu_of_half(b)) : 0;
@@ -112,7 +113,8 @@ __device__ inline void make_factors(const KdaCall& call, const ChunkPlace& place
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     cells[i] = reinterpret_cast<uint32_t*>(&out) + cell_offset<kKdaSize>(i, t / 4) / 2 + t % 4;
-    value_cells[i] = reinterpret_cast<uint32_t*>(s.out.value[warp]) + cell_offset<kHalfSize>(i, lane / 4) / 2 + lane % 4;
+    value_cells[i] =
+        reinterpret_cast<uint32_t*>(s.out.value[warp]) + cell_offset<kHalfSize>(i, lane / 4) / 2 + lane % 4;
   }
 
   RawTokens raw_value, raw_key, raw_query;  // each is asked for a step before it is needed

@@ -2,8 +2,8 @@
 
 #include "ops/kda_prefill/kda_sm90.cuh"
 
-// A head's vectors in a decode step, made by a group of 128 threads: thread t has channel t of q, k and v. A block has two
-// such groups, for every other head; a group synchronises by the barrier of its number.
+// A head's vectors in a decode step, made by a group of 128 threads: thread t has channel t of q, k and v. A block has
+// two such groups, for every other head; a group synchronises by the barrier of its number.
 namespace lathe::sm90 {
 
 constexpr int kVectorGroups = 2;
@@ -92,7 +92,9 @@ __device__ inline Activated activate_thread(const KdaCall& call, const RawHead& 
   return {q * q_scale, k * k_scale, v, g, sums.z * q_scale * k_scale};
 }
 
-__device__ inline float output_gate(const RawHead& raw) { return raw.norm_weight * sigmoid(__bfloat162float(raw.gate)); }
+__device__ inline float output_gate(const RawHead& raw) {
+  return raw.norm_weight * sigmoid(__bfloat162float(raw.gate));
+}
 __device__ inline float beta_of(const RawHead& raw) { return round_bf16(sigmoid(__bfloat162float(raw.beta))); }
 
 __device__ inline void activate(const KdaCall& call, const RawHead& raw, VectorThread thread, HeadVectors& to) {

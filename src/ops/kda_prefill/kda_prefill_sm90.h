@@ -8,9 +8,9 @@
 // makes each chunk's factors, all chunks at once; the second carries the state over the chunks of each sequence and
 // head, on tensor cores, in fp32 registers, and norms and gates the outputs. With G the running log gate of a chunk:
 //
-//   D = T·Diag(beta)·(V - (K·exp(G))·S')      T = (I + E)^-1, E = strictly lower part of Diag(beta)·(K·exp(G))·(K·exp(-G))'
-//   O = (Q·exp(G))·S' + P·D                   P = lower part of (Q·exp(G))·(K·exp(-G))'
-//   S = (S + D'·(K·exp(-G)))·Diag(exp(G_end))
+//   D = T·Diag(beta)·(V - (K·exp(G))·S')      T = (I + E)^-1, E = strictly lower part of
+//   Diag(beta)·(K·exp(G))·(K·exp(-G))' O = (Q·exp(G))·S' + P·D                   P = lower part of
+//   (Q·exp(G))·(K·exp(-G))' S = (S + D'·(K·exp(-G)))·Diag(exp(G_end))
 //
 // exp(-G) stays within fp32 because a gate's lower bound times 16 does: bound in [-5, 0).
 namespace lathe::sm90 {

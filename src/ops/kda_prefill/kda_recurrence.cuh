@@ -2,10 +2,10 @@
 
 #include "ops/kda_prefill/kda_chunk.cuh"
 
-// The second launch of a prefill: two blocks, a cluster, carry the state of one head of one sequence over its chunks, each
-// for half of V. Each of 4 warps keeps 16 rows of V of the state in registers, as the accumulators of its products, and
-// never waits for the others; 4 more warps bring factors and norm and gate the outputs, for which the two blocks exchange
-// their sums of squares.
+// The second launch of a prefill: two blocks, a cluster, carry the state of one head of one sequence over its chunks,
+// each for half of V. Each of 4 warps keeps 16 rows of V of the state in registers, as the accumulators of its
+// products, and never waits for the others; 4 more warps bring factors and norm and gate the outputs, for which the two
+// blocks exchange their sums of squares.
 namespace lathe::sm90 {
 
 constexpr int kCarryWarps = 4;
@@ -33,7 +33,7 @@ struct RecurrenceStage {
 struct RecurrenceShared {
   RecurrenceStage stage[kStages];
   __nv_bfloat16 o[kOutputs][kKdaChunk * kHalfSize];  // cells permuted as in ChunkFactors
-  float other_squares[kExchanges][kKdaChunk];          // written by the other block
+  float other_squares[kExchanges][kKdaChunk];        // written by the other block
   Barrier full[kStages], o_ready[kOutputs], o_free[kOutputs], other_ready[kExchanges][kOutputWarps];
 };
 
@@ -45,7 +45,7 @@ struct Lane {
 
 // What a block does of its sequence in this slice.
 struct Span {
-  int64_t number;       // of the first chunk
+  int64_t number;  // of the first chunk
   int chunks;
   int32_t first, last;  // rows
   int32_t begin, past;  // of the run: first row and its position
@@ -115,8 +115,8 @@ __device__ inline void store_state(StateTiles& s, int half, int warp, float* to)
   each_pair(s, half, warp, [&](float* pair, int at) { *reinterpret_cast<float2*>(to + at) = {pair[0], pair[1]}; });
 }
 
-// Where a warp's lanes find tiles of a matrix of 16 tokens: `wide` for 16 tokens by 16 channels with tokens as columns of
-// the product, `tall` with tokens as its depth. Cells repeat after 128 bytes.
+// Where a warp's lanes find tiles of a matrix of 16 tokens: `wide` for 16 tokens by 16 channels with tokens as columns
+// of the product, `tall` with tokens as its depth. Cells repeat after 128 bytes.
 struct TileOffsets {
   int wide[4], tall[4], solve, value;  // elements
 
@@ -136,11 +136,13 @@ struct TileOffsets {
 };
 
 // S through one chunk; outputs into `o`.
-__device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, const TileOffsets& at, __nv_bfloat16* o) {
+__device__ inline void carry_chunk(StateTiles& s, const RecurrenceStage& stage, const TileOffsets& at,
+                                   __nv_bfloat16* o) {
   static_assert(kCarryTiles == 1);
   const ChunkKeys& f = stage.keys;
   const int lane = threadIdx.x % 32;
-  float seen[kCarryTiles][2][2][4] = {}, out[kCarryTiles][2][4] = {};  // seen: even and odd steps apart, for shorter chains
+  float seen[kCarryTiles][2][2][4] = {},
+        out[kCarryTiles][2][4] = {};  // seen: even and odd steps apart, for shorter chains
 #pragma unroll
   for (int step = 0; step < kKdaSize / 16; ++step) {
     uint32_t key[4], query[4];
@@ -257,8 +259,8 @@ __device__ inline void store_ring(const KdaCall& call, const Span& span, int hea
   }
 }
 
-// An output thread has 8 channels of one token of each chunk. The gates of the next 4 chunks are under way, and a chunk's
-// outputs wait in registers for the other block's squares while the next chunk's are summed.
+// An output thread has 8 channels of one token of each chunk. The gates of the next 4 chunks are under way, and a
+// chunk's outputs wait in registers for the other block's squares while the next chunk's are summed.
 constexpr int kGatesAhead = 4;
 
 struct OutputThread {
@@ -289,12 +291,12 @@ __device__ inline uint4 load_gate(const KdaCall& call, const Span& span, const O
 __device__ inline ChunkOutputs sum_squares(const OutputThread& thread, int half, int chunk, RecurrenceShared& shared) {
   const int buffer = chunk % kOutputs, exchange = chunk % kExchanges, warp = thread.t / 32;
   Barrier* ready = &shared.other_ready[exchange][warp];
-  const uint4 o =
-      *reinterpret_cast<const uint4*>(shared.o[buffer] + cell_offset<kHalfSize>(thread.token, thread.cell));
+  const uint4 o = *reinterpret_cast<const uint4*>(shared.o[buffer] + cell_offset<kHalfSize>(thread.token, thread.cell));
   const uint32_t pairs[4] = {o.x, o.y, o.z, o.w};
   float squares = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) squares = fmaf(low(pairs[i]), low(pairs[i]), fmaf(high(pairs[i]), high(pairs[i]), squares));
+  for (int i = 0; i < 4; ++i)
+    squares = fmaf(low(pairs[i]), low(pairs[i]), fmaf(high(pairs[i]), high(pairs[i]), squares));
 #pragma unroll
   for (int offset = 4; offset; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
   if (thread.cell == 0)

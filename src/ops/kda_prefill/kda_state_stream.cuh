@@ -21,9 +21,7 @@ __device__ inline void store_four(__nv_bfloat16* row, int lane, float4 s) {
   reinterpret_cast<uint2*>(row)[lane] = {pack(s.x, s.y), pack(s.z, s.w)};
 }
 
-__device__ inline float dot(float4 a, float4 b) {
-  return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
-}
+__device__ inline float dot(float4 a, float4 b) { return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w))); }
 __device__ inline float4 scaled(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 __device__ inline void add_scaled(float4& s, float d, float4 k) {
   s = {fmaf(d, k.x, s.x), fmaf(d, k.y, s.y), fmaf(d, k.z, s.z), fmaf(d, k.w, s.w)};

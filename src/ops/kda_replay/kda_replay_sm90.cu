@@ -8,8 +8,8 @@ namespace lathe::sm90 {
 
 namespace {
 
-// As in the fused decode step: 8 warps stream states, two groups of 4 more have the vectors and the outputs. The streaming
-// warps do S·k and S·q; what records add is a matter of vectors.
+// As in the fused decode step: 8 warps stream states, two groups of 4 more have the vectors and the outputs. The
+// streaming warps do S·k and S·q; what records add is a matter of vectors.
 constexpr int kVectorThreads = kVectorGroups * kKdaSize;
 constexpr int kThreads = 32 * kStateWarps + kVectorThreads;
 template <int kRows>
@@ -22,10 +22,10 @@ constexpr int kSlots = kRows == 1 ? 5 : 4;
 
 template <int kRows>
 struct alignas(16) ReplayVectors {
-  float k[kRows][kKdaSize], q[kRows][kKdaSize];          // decayed from S0 to their row
+  float k[kRows][kKdaSize], q[kRows][kKdaSize];  // decayed from S0 to their row
   float v[kRows][kKdaSize], gate[kRows][kKdaSize];
-  float seen[kRows][kKdaSize], o[kRows][kKdaSize];       // S0·k, S0·q
-  float decay[kKdaSize];                                 // of the committed records together, for a fold
+  float seen[kRows][kKdaSize], o[kRows][kKdaSize];             // S0·k, S0·q
+  float decay[kKdaSize];                                       // of the committed records together, for a fold
   __nv_bfloat16 key[kLength][kKdaSize], d[kLength][kKdaSize];  // committed records
   float record_k[kRows][kLength], record_q[kRows][kLength];    // products of their keys with k and q
   float row_k[kRows][kRows], row_q[kRows][kRows];              // products of this step's earlier keys with them
@@ -83,7 +83,8 @@ struct Work {
 
 // Adds the committed records to 8 rows of S0 and decays the sum.
 template <int kRows>
-__device__ void fold_piece(float4 (&s)[kPieceRows], const ReplayVectors<kRows>& head, int records, int first, int lane) {
+__device__ void fold_piece(float4 (&s)[kPieceRows], const ReplayVectors<kRows>& head, int records, int first,
+                           int lane) {
   for (int j = 0; j < records; ++j) {
     const float4 key = load_four(head.key[j], lane);
     const uint4 d = *reinterpret_cast<const uint4*>(head.d[j] + first);
@@ -180,8 +181,8 @@ __device__ inline RawTask load_task(const KdaCall& call, const Work& work, const
 
 // Products of the keys of records and earlier rows with the k and q of `row`, all threads together.
 template <int kRows>
-__device__ void multiply_keys(const Task& task, const RawTask& raw, const float (&keys)[kRows], int row, float k, float q,
-                              VectorThread thread, ReplayVectors<kRows>& head) {
+__device__ void multiply_keys(const Task& task, const RawTask& raw, const float (&keys)[kRows], int row, float k,
+                              float q, VectorThread thread, ReplayVectors<kRows>& head) {
   const int t = thread.t, warp = t / 32, lane = t % 32;
   float records[2 * kLength];
 #pragma unroll
@@ -200,8 +201,8 @@ __device__ void multiply_keys(const Task& task, const RawTask& raw, const float 
   }
   thread.sync();
   if (t < 2 * kLength) {
-    const float sum = head.record_partial[0][t] + head.record_partial[1][t] + head.record_partial[2][t] +
-                      head.record_partial[3][t];
+    const float sum =
+        head.record_partial[0][t] + head.record_partial[1][t] + head.record_partial[2][t] + head.record_partial[3][t];
     (t < kLength ? head.record_k : head.record_q)[row][t % kLength] = sum;
   } else if (kRows > 1 && t < 2 * kLength + 2 * kRows) {
     const int s = t - 2 * kLength;
@@ -260,8 +261,7 @@ __device__ void finish(const KdaCall& call, const Work& work, const Task& task, 
     const __nv_bfloat16 stored = __float2bfloat16_rn(exact);
     d[r] = __bfloat162float(stored);
     work.replay.ring_d[task.record(call, task.base + r) + t] = stored;
-    store_normed(call, fmaf(exact, head.kq[r], o), head.gate[r][t], task.begin + r, task.head, thread,
-                 head.partial);
+    store_normed(call, fmaf(exact, head.kq[r], o), head.gate[r][t], task.begin + r, task.head, thread, head.partial);
   }
 }
 
