@@ -21,12 +21,14 @@ struct Command {
   bool one_life = false;  // this process is a life: it times once and reports to its parent
 };
 
-Status print_life(const std::vector<BenchItem>& plan, int threads) {
+Status print_life(const std::vector<BenchItem>& plan, const BenchOptions& options) {
   ProgressLine progress;
-  LATHE_ASSIGN(const std::vector<LifeTiming> timings, bench_life(plan, threads, [&](int item) {
-                 progress.show(item, static_cast<int>(plan.size()),
-                               plan[item].info().name + " " + plan[item].variant_name());
-               }));
+  const auto show = [&](int item) {
+    progress.show(item, static_cast<int>(plan.size()), plan[item].info().name + " " + plan[item].variant_name());
+  };
+  LATHE_ASSIGN(const std::vector<LifeTiming> timings, options.device == DeviceKind::kCuda
+                                                          ? bench_card_life(plan, show)
+                                                          : bench_life(plan, options.threads, show));
   nlohmann::json all = nlohmann::json::array();
   for (const LifeTiming& t : timings) all.push_back(to_json(t));
   fmt::print("{}\n", all.dump());
@@ -36,7 +38,8 @@ Status print_life(const std::vector<BenchItem>& plan, int threads) {
 std::vector<std::string> life_command(const Command& command) {
   std::vector<std::string> argv = {own_binary(),      "bench",     "ops",
                                    command.bench.ops, "--cases",   command.bench.cases,
-                                   "--one-life",      "--threads", std::to_string(command.run.threads)};
+                                   "--one-life",      "--threads", std::to_string(command.run.threads),
+                                   "--device",        command.bench.device_name()};
   for (const std::string& v : command.run.variants) argv.insert(argv.end(), {"--variant", v});
   return argv;
 }
@@ -56,14 +59,15 @@ Outcome run_bench_ops(Command& command) {
   for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
   command.bench.choices = &choices;
   command.bench.threads = command.run.threads;
+  command.bench.device = command.run.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   LATHE_ASSIGN(const std::vector<BenchItem> plan, bench_plan(all_ops(), command.bench));
-  if (command.one_life) return print_life(plan, command.run.threads);
+  if (command.one_life) return print_life(plan, command.bench);
 
   LATHE_ASSIGN(const BenchReport report, bench_ops(plan, command.bench, [&](int life) {
                  fmt::print(stderr, "lathe: process life {} of {}\n", life + 1, command.bench.lives);
                  return start_life(command);
                }));
-  if (report.rotated_bytes < 4 * machine_facts().last_cache_bytes)
+  if (command.bench.device == DeviceKind::kCpu && report.rotated_bytes < 4 * machine_facts().last_cache_bytes)
     fmt::print(stderr,
                "lathe: buffers rotate over {} MB only, memory allows no more (4 times the last cache is {} MB)\n",
                report.rotated_bytes >> 20, 4 * machine_facts().last_cache_bytes >> 20);
@@ -87,6 +91,9 @@ void add_bench_ops(CLI::App& bench, Chosen& chosen) {
       ->capture_default_str();
   sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
   add_threads_option(*sub, command->run.threads);
+  sub->add_option("--device", command->run.device, "Where to compute: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   add_variant_option(*sub, command->run.variants);
   add_bench_reporting(*sub, command->reporting);
   sub->footer(

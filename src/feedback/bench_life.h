@@ -24,6 +24,9 @@ struct LifeTiming {
 using LifeProgress = std::function<void(int item)>;
 Result<std::vector<LifeTiming>> bench_life(const std::vector<BenchItem>& plan, int threads,
                                            const LifeProgress& progress);
+// The same on a card: a round over the copies is recorded once and replayed, timed by the card's own clock. Roofs are the
+// data sheet's, as kernels.md has them.
+Result<std::vector<LifeTiming>> bench_card_life(const std::vector<BenchItem>& plan, const LifeProgress& progress);
 
 nlohmann::json to_json(const LifeTiming& timing);
 LifeTiming life_timing(const nlohmann::json& j);

@@ -27,7 +27,7 @@ struct Error {
 // Errors by (operator, variant, case), each found once.
 class Errors {
  public:
-  explicit Errors(int threads) : threads_(threads) {}
+  explicit Errors(const BenchOptions& options) : options_(options) {}
 
   Result<Error> of(const BenchItem& item) {
     const bool affordable = item.info().flop <= kOracleFlop;
@@ -52,7 +52,8 @@ class Errors {
     one.build = [op = item.op, case_index](int, CaseBuilder& b) { return op->build(case_index, b); };
     Choices choice;
     LATHE_RETURN_IF_ERROR(choice.add(fmt::format("{}={}", one.name, item.variant_name())));
-    VerifyOptions options{.threads = threads_, .seeds = 1, .long_cases = true, .choices = &choice};
+    VerifyOptions options{
+        .device = options_.device_name(), .threads = options_.threads, .seeds = 1, .long_cases = true, .choices = &choice};
     LATHE_ASSIGN(const VerifyReport report, verify(std::span(&one, 1), options, nullptr));
     Error error;
     if (!report.rows.empty())
@@ -60,7 +61,7 @@ class Errors {
     return known_[key] = error;
   }
 
-  int threads_;
+  const BenchOptions& options_;
   std::map<std::string, Error> known_;
 };
 
@@ -69,12 +70,12 @@ struct Samples {
   double fastest_us = 0;  // no life could be faster
 };
 
-NumberRow row_of(const BenchItem& item, const Samples& samples) {
+NumberRow row_of(const BenchItem& item, const BenchOptions& options, const Samples& samples) {
   const Spread time = spread_of(samples.us), roof = spread_of(samples.roof_us);
   return {.op = item.op->name,
           .variant = item.variant_name(),
           .case_name = item.info().name,
-          .device = "cpu",
+          .device = options.device_name(),
           .median_us = time.median,
           .spread_us = time.half_iqr,
           .bytes = static_cast<double>(item.info().bytes),
@@ -102,10 +103,10 @@ Result<BenchReport> bench_ops(const std::vector<BenchItem>& plan, const BenchOpt
       report.rotated_bytes = std::max(report.rotated_bytes, t.rotated_bytes);
     }
   }
-  Errors errors(options.threads);
+  Errors errors(options);
   for (const auto& [index, samples] : by_item) {
     const BenchItem& item = plan[index];
-    NumberRow row = row_of(item, samples);
+    NumberRow row = row_of(item, options, samples);
     LATHE_ASSIGN(const Error error, errors.of(item));
     if (error.known) row.error_ratio = error.ratio, row.error_of_tolerance = error.of_tolerance;
     if (!error.from.empty()) row.note = "error from " + error.from;

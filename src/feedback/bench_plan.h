@@ -12,10 +12,12 @@ namespace lathe {
 struct BenchOptions {
   std::string ops = "*";    // glob over operator names
   std::string cases = "*";  // glob over case names
-  DeviceKind device = DeviceKind::kCpu;
+  DeviceKind device = DeviceKind::kCpu;  // or kCuda
   int threads = 1;
   int lives = 5;                     // fresh processes; one number a life
   const Choices* choices = nullptr;  // an operator that has a choice is timed by that variant alone
+
+  const char* device_name() const { return device == DeviceKind::kCuda ? "cuda" : "cpu"; }
 };
 
 struct BenchItem {
