@@ -76,7 +76,7 @@ def decode(batch):
 
 def prefill(name, lengths):
     q, k, v, g, beta = rows(sum(lengths))
-    starts = torch.tensor(F.pad(torch.tensor(lengths).cumsum(0), (1, 0)), device="cuda", dtype=torch.int64)
+    starts = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).to("cuda")
     state = torch.zeros(len(lengths), HEADS, SIZE, SIZE, device="cuda")
     several = len(lengths) > 1
 
