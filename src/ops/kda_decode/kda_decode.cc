@@ -19,6 +19,7 @@ constexpr Variant<KdaDecodeArgs> kVariants[] = {
     {"portable", portable::applies, portable::kda_decode},
     {"reference", always, reference::kda_decode},
 #ifdef LATHE_CUDA
+    {"fused", cuda::kda_decode_fused_applies, cuda::kda_decode_fused, true, DeviceKind::kCuda},
     {"cuda", cuda::kda_decode_applies, cuda::kda_decode, true, DeviceKind::kCuda},
 #endif
 };

@@ -19,6 +19,8 @@ bool applies(const KdaDecodeArgs& args);
 Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
 }  // namespace avx512
 namespace cuda {
+bool kda_decode_fused_applies(const KdaDecodeArgs& args);
+Status kda_decode_fused(OpContext& ctx, const KdaDecodeArgs& args);
 bool kda_decode_applies(const KdaDecodeArgs& args);
 Status kda_decode(OpContext& ctx, const KdaDecodeArgs& args);
 }  // namespace cuda

@@ -24,6 +24,7 @@ constexpr Variant<KdaPrefillArgs> kVariants[] = {
     {"chunked_portable", portable::applies, portable::chunked},
     {"reference", always, reference::kda_prefill},
 #ifdef LATHE_CUDA
+    {"chunked_sm90", cuda::kda_prefill_chunked_applies, cuda::kda_prefill_chunked, true, DeviceKind::kCuda},
     {"cuda", cuda::kda_prefill_applies, cuda::kda_prefill, true, DeviceKind::kCuda},
 #endif
 };

@@ -20,6 +20,8 @@ bool applies(const KdaPrefillArgs& args);
 Status chunked(OpContext& ctx, const KdaPrefillArgs& args);
 }  // namespace portable
 namespace cuda {
+bool kda_prefill_chunked_applies(const KdaPrefillArgs& args);
+Status kda_prefill_chunked(OpContext& ctx, const KdaPrefillArgs& args);
 bool kda_prefill_applies(const KdaPrefillArgs& args);
 Status kda_prefill(OpContext& ctx, const KdaPrefillArgs& args);
 }  // namespace cuda

@@ -40,6 +40,7 @@ constexpr Variant<KdaReplayArgs> kVariants[] = {
     {"portable", portable::applies, portable::kda_replay},
     {"reference", always, reference::kda_replay},
 #ifdef LATHE_CUDA
+    {"predecayed", cuda::kda_replay_predecayed_applies, cuda::kda_replay_predecayed, true, DeviceKind::kCuda},
     {"cuda", cuda::kda_replay_applies, cuda::kda_replay, true, DeviceKind::kCuda},
 #endif
 };

@@ -19,6 +19,8 @@ bool applies(const KdaReplayArgs& args);
 Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
 }  // namespace avx512
 namespace cuda {
+bool kda_replay_predecayed_applies(const KdaReplayArgs& args);
+Status kda_replay_predecayed(OpContext& ctx, const KdaReplayArgs& args);
 bool kda_replay_applies(const KdaReplayArgs& args);
 Status kda_replay(OpContext& ctx, const KdaReplayArgs& args);
 }  // namespace cuda
