@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "cli/bench_command.h"
 #include "cli/progress.h"
+#include "feedback/candidate_check.h"
 #include "feedback/child_process.h"
 #include "feedback/machine_facts.h"
 #include "ops/registry.h"
@@ -18,6 +20,7 @@ struct Command {
   BenchOptions bench;
   RunOptions run;
   BenchReporting reporting;
+  std::string candidate;
   bool one_life = false;  // this process is a life: it times once and reports to its parent
 };
 
@@ -61,9 +64,34 @@ Result<std::vector<LifeTiming>> start_life(const Command& command) {
   return timings;
 }
 
+// Wrong results have no time.
+Outcome run_candidate(const Command& command, const Choices& choices) {
+  LATHE_ASSIGN(const CandidateReport report, [&] {
+    ProgressLine progress;
+    return bench_candidate(all_ops(),
+                           {.build = command.candidate,
+                            .ops = command.bench.ops,
+                            .cases = command.bench.cases,
+                            .choices = &choices,
+                            .threads = command.run.threads,
+                            .lives = command.bench.lives,
+                            .secret = std::random_device()()},
+                           [&](const std::string& what, int done, int all) { progress.show(done, all, what); });
+  }());
+  fmt::print(stderr, "lathe: build {}\n", report.build_id);
+  LATHE_RETURN_IF_ERROR(report_rows(command.reporting, report.rows));
+  bool wrong = false;
+  for (const CandidateTrouble& t : report.troubles) {
+    fmt::print(stderr, "lathe: {}: {}\n", verdict_words(t.verdict), t.why);
+    wrong |= t.verdict == Verdict::kIncorrect;
+  }
+  return report.troubles.empty() ? Exit::kAsAsked : wrong ? Exit::kIncorrect : Exit::kRefused;
+}
+
 Outcome run_bench_ops(Command& command) {
   Choices choices;
   for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  if (!command.candidate.empty()) return run_candidate(command, choices);
   command.bench.choices = &choices;
   command.bench.threads = command.run.threads;
   command.bench.device = command.run.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
@@ -96,6 +124,9 @@ void add_bench_ops(CLI::App& bench, Chosen& chosen) {
   sub->add_option("--lives", command->bench.lives, "Process lives; each gives one number")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  sub->add_option("--candidate", command->candidate,
+                  "Another build, measured from outside: a lathe binary, or a folder that holds one")
+      ->type_name("BUILD");
   sub->add_flag("--one-life", command->one_life, "Be one process life")->group("");
   add_threads_option(*sub, command->run.threads);
   sub->add_option("--device", command->run.device, "Where to compute: cpu or cuda")
@@ -104,10 +135,12 @@ void add_bench_ops(CLI::App& bench, Chosen& chosen) {
   add_variant_option(*sub, command->run.variants);
   add_bench_reporting(*sub, command->reporting);
   sub->footer(
-      "Exit codes: 0 measured, 31 a result was faster than the machine's own ceilings.\n"
+      "Exit codes: 0 measured, 20 a candidate's results are wrong, 31 a result was refused: faster than the machine's "
+      "ceilings, say.\n"
       "Examples:\n"
       "  lathe bench ops\n"
       "  lathe bench ops kda_decode --lives 9\n"
+      "  lathe bench ops kda_decode --candidate ../other/build/release\n"
       "  lathe bench ops linear --variant linear=avx512 --record");
   sub->callback([&chosen, command] { chosen.body = [command] { return run_bench_ops(*command); }; });
 }

@@ -9,7 +9,9 @@ void add_lab(CLI::App& app, Chosen& chosen) {
   lab->group(kMeasure);
   lab->require_subcommand(1);
   add_lab_concurrency(*lab, chosen);
-  lab->footer("Examples:\n  lathe lab concurrency\n  lathe lab concurrency --mended");
+  add_lab_kernel(*lab, chosen);
+  add_lab_numerics(*lab, chosen);
+  lab->footer("Examples:\n  lathe lab concurrency\n  lathe lab numerics --mended");
 }
 
 }  // namespace lathe

@@ -10,14 +10,19 @@
 #include "cli/command.h"
 #include "feedback/build_info.h"
 
+namespace lathe {
+void add_report(CLI::App& app, Chosen& chosen);
+void add_params(CLI::App& app, Chosen& chosen);
+}  // namespace lathe
 namespace {
 
 using namespace lathe;
 
 constexpr void (*kCommands[])(CLI::App&, Chosen&) = {
-    add_chat,         add_eval,  add_generate, add_inspect, add_logits,   add_quantize,  add_render,       add_synth,
-    add_tokenize,     add_bench, add_verify,   add_version, add_trace,    add_overlap,   add_explain,      add_serve,
-    add_check_config, add_lab,   add_compare,  add_ledger,  add_selftest, add_op_server, add_model_server,
+    add_chat,      add_eval,         add_generate,     add_inspect, add_logits,  add_quantize, add_render,
+    add_synth,     add_tokenize,     add_bench,        add_verify,  add_version, add_trace,    add_overlap,
+    add_explain,   add_serve,        add_check_config, add_lab,     add_compare, add_ledger,   add_selftest,
+    add_op_server, add_model_server, add_report,       add_params,
 };
 
 constexpr const char* kFooter =

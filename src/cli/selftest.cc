@@ -18,6 +18,12 @@ struct Options {
   bool json = false;
 };
 
+using State = SelftestResult::State;
+
+const char* state_name(State state) {
+  return state == State::kPassed ? "ok" : state == State::kCantTell ? "can't tell" : "FAIL";
+}
+
 Outcome run(Options& o) {
   o.test.command = {own_binary(), "op-server"};
   const Result<std::vector<SelftestResult>> results = [&] {
@@ -25,8 +31,10 @@ Outcome run(Options& o) {
     return selftest(o.test, [&](int done, int all, const std::string& name) { progress.show(done, all, name); });
   }();
   if (!results.is_ok()) return results.status();
-  const auto failed =
-      std::count_if(results->begin(), results->end(), [](const SelftestResult& r) { return !r.passed; });
+  const auto count = [&](State state) {
+    return std::count_if(results->begin(), results->end(), [&](const SelftestResult& r) { return r.state == state; });
+  };
+  const auto failed = count(State::kFailed), unsure = count(State::kCantTell);
   if (o.json) {
     nlohmann::json all = nlohmann::json::array();
     for (const SelftestResult& r : *results)
@@ -34,16 +42,19 @@ Outcome run(Options& o) {
                      {"kind", r.kind},
                      {"what", r.what},
                      {"verdict", verdict_name(r.verdict)},
-                     {"passed", r.passed},
+                     {"passed", r.passed()},
+                     {"state", state_name(r.state)},
                      {"why", r.why}});
-    fmt::print("{}\n", nlohmann::json{{"results", all}, {"failed", failed}}.dump(2));
+    fmt::print("{}\n", nlohmann::json{{"results", all}, {"failed", failed}, {"cant_tell", unsure}}.dump(2));
   } else {
     for (const SelftestResult& r : *results)
-      fmt::print("{} {:<12} {:<20} {}\n", r.passed ? "ok  " : "FAIL", r.kind, r.name, r.why.empty() ? r.what : r.why);
-    fmt::print("{} of {} as they must be{}\n", results->size() - failed, results->size(),
-               failed ? ": this harness may not judge" : "");
+      fmt::print("{:<10} {:<12} {:<20} {}\n", state_name(r.state), r.kind, r.name, r.why.empty() ? r.what : r.why);
+    fmt::print("{} of {} as they must be{}\n", count(State::kPassed), results->size(),
+               failed   ? ": this harness may not judge"
+               : unsure ? fmt::format("; can't tell of {}: something else keeps this machine busy", unsure)
+                        : "");
   }
-  return failed ? Exit::kInvalid : Exit::kAsAsked;
+  return failed ? Exit::kInvalid : unsure ? Exit::kInconclusive : Exit::kAsAsked;
 }
 
 }  // namespace
@@ -58,7 +69,8 @@ void add_selftest(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   add_json_option(*sub, o->json);
   sub->footer(
-      "Exit codes: 0 all as they must be, 30 the harness may not judge.\nExamples:\n  lathe selftest\n  lathe selftest "
+      "Exit codes: 0 all as they must be, 12 can't tell on this machine now, 30 the harness may not "
+      "judge.\nExamples:\n  lathe selftest\n  lathe selftest "
       "'cached_*'");
   sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
 }

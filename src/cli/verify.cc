@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "feedback/build_info.h"
+#include "feedback/candidate_check.h"
 #include "feedback/kda_numerics.h"
+#include "feedback/relations.h"
 #include "ops/registry.h"
 
 namespace lathe {
@@ -20,6 +24,9 @@ struct VerifyCommand {
   VerifyOptions verify;
   RunOptions run;
   bool json = false;
+  std::string candidate;
+  bool relations = false;
+  RelationOptions paths{.model = "models/demo"};
 };
 
 struct VariantSummary {
@@ -100,9 +107,57 @@ Status add_kda_numerics(int threads, VerifyReport& report) {
   return Status::ok();
 }
 
+Outcome run_relations(VerifyCommand& command) {
+  command.paths.threads = command.run.threads;
+  LATHE_ASSIGN(const RelationReport report, [&] {
+    ProgressLine progress;
+    return check_relations(command.paths,
+                           [&](const std::string& path, int done, int all) { progress.show(done, all, path); });
+  }());
+  if (command.json)
+    fmt::print("{}\n", to_json(report).dump(2));
+  else
+    fmt::print("{}", to_text(report));
+  return report.failures() == 0 ? Exit::kAsAsked : report.blind ? Exit::kInvalid : Exit::kIncorrect;
+}
+
+// As this build's own variants, from outside.
+Outcome run_candidate(const VerifyCommand& command, const Choices& choices) {
+  LATHE_ASSIGN(const CandidateReport report, [&] {
+    ProgressLine progress;
+    return verify_candidate(all_ops(),
+                            {.build = command.candidate,
+                             .ops = command.verify.ops,
+                             .choices = &choices,
+                             .threads = command.run.threads,
+                             .long_cases = command.verify.long_cases,
+                             .secret = std::random_device()()},
+                            [&](const std::string& what, int done, int all) { progress.show(done, all, what); });
+  }());
+  VerifyReport shown;
+  shown.rows = report.rows, shown.checks = static_cast<int64_t>(report.rows.size() + report.troubles.size());
+  bool only_refused = true;
+  for (const CandidateTrouble& t : report.troubles) {
+    shown.failures.push_back({t.op, t.variant, t.case_name, 0, verdict_name(t.verdict), t.why});
+    only_refused &= t.verdict == Verdict::kRefused;
+  }
+  if (command.json) {
+    print_json(shown);
+  } else {
+    print_table(shown);
+    print_failures(shown);
+    for (const std::string& what : report.left_out) fmt::print("left out: {}\n", what);
+    fmt::print("build {}: {} checks against build {}, {} failed\n", report.build_id, shown.checks,
+               build_info().build_id, shown.failures.size());
+  }
+  return report.troubles.empty() ? Exit::kAsAsked : only_refused ? Exit::kRefused : Exit::kIncorrect;
+}
+
 Outcome run_verify(VerifyCommand& command) {
+  if (command.relations) return run_relations(command);
   Choices choices;
   for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  if (!command.candidate.empty()) return run_candidate(command, choices);
   command.verify.device = command.run.device;
   command.verify.threads = command.run.threads;
   command.verify.choices = &choices;
@@ -141,14 +196,26 @@ void add_verify(CLI::App& app, Chosen& chosen) {
   sub->add_option("--seeds", command->verify.seeds, "Seeds of each small case")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  sub->add_option("--candidate", command->candidate,
+                  "Another build, judged from outside: a lathe binary, or a folder that holds one")
+      ->type_name("BUILD");
+  sub->add_flag("--relations", command->relations,
+                "Instead: every path of a model against the plain one, and where a failure begins");
+  sub->add_option("--model", command->paths.model, "Its folder")->type_name("DIR")->capture_default_str();
+  sub->add_option("--tokens", command->paths.tokens, "Length of the prompt")->capture_default_str();
+  sub->add_option("--paths", command->paths.paths, "Paths by name or glob")->type_name("GLOB")->capture_default_str();
+  sub->add_option("--seed", command->paths.seed, "Of the prompt's tokens")->capture_default_str();
   add_run_options(*sub, command->run);
   add_json_option(*sub, command->json);
   sub->footer(
-      "Exit codes: 0 all right, 20 a variant is wrong, 30 a case can't tell right from wrong.\n"
+      "Exit codes: 0 all right, 20 a variant or path is wrong, 30 a case can't tell right from wrong, 31 a candidate "
+      "was refused.\n"
       "Examples:\n"
       "  lathe verify\n"
       "  lathe verify 'kda_*' --long\n"
       "  lathe verify linear --variant linear=avx512\n"
+      "  lathe verify 'kda_*' --candidate ../other/build/release\n"
+      "  lathe verify --relations --model models/demo --paths 'chunks*'\n"
       "  lathe verify --device sim --json");
   sub->callback([&chosen, command] { chosen.body = [command] { return run_verify(*command); }; });
 }

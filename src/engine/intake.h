@@ -3,11 +3,11 @@
 #include <array>
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "base/traced_mutex.h"
 #include "engine/admission.h"
 
 namespace lathe {
@@ -15,7 +15,8 @@ namespace lathe {
 // Where any thread meets the step loop: what is new, what is to be cancelled, and who is in flight.
 class Intake {
  public:
-  explicit Intake(const AdmissionLimits& limits) : limits_(limits) {}
+  explicit Intake(const AdmissionLimits& limits, Recorder* probes = nullptr)
+      : limits_(limits), mutex_("intake", probes) {}
 
   struct Submission {
     Request request;
@@ -63,8 +64,8 @@ class Intake {
   }
 
   const AdmissionLimits limits_;
-  mutable std::mutex mutex_;
-  std::condition_variable news_came_, idle_;
+  mutable TracedMutex mutex_;
+  std::condition_variable_any news_came_, idle_;
   News news_;
   std::unordered_set<std::string> in_flight_;
   AdmissionLoad load() const;

@@ -173,12 +173,13 @@ Status LocalService::load() {
   LATHE_RETURN_IF_ERROR(make_pictures());
   const SequenceMemory& memory = executor_->memory();
   const int64_t capacity = int64_t{memory.pages()} * memory.shape().page_tokens;
-  intake_ = std::make_unique<Intake>(AdmissionLimits{
-      .max_queue = options_.max_queue,
-      .max_queued_tokens = static_cast<int64_t>(options_.max_queue_capacities * static_cast<double>(capacity)),
-      .max_wait_seconds = options_.max_wait_seconds,
-      .max_context = max_context_,
-      .max_choices = options_.max_running});
+  intake_ = std::make_unique<Intake>(AdmissionLimits{.max_queue = options_.max_queue,
+                                                     .max_queued_tokens = static_cast<int64_t>(
+                                                         options_.max_queue_capacities * static_cast<double>(capacity)),
+                                                     .max_wait_seconds = options_.max_wait_seconds,
+                                                     .max_context = max_context_,
+                                                     .max_choices = options_.max_running},
+                                     options_.engine.probes.get());
   loop_ = std::make_unique<StepLoop>(
       StepLoopParts{options_, config_, tokenizer_, *executor_, cache_.get(), pictures_.get(), *intake_, max_context_});
   thread_ = std::thread([this] { loop_->run(); });

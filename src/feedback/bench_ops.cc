@@ -12,7 +12,7 @@ namespace {
 
 // The oracle is plain loops in double, about 1e8 operations a second. Larger cases take the error of their twins: the
 // operator's small cases with the same tolerance.
-constexpr int64_t kOracleFlop = 400'000'000;
+constexpr int64_t kOracleFlop = 30'000'000;
 
 // Below this share of what the best sample of the ceilings allows, a time can't be true. The rest is the ceilings'
 // noise.

@@ -425,25 +425,26 @@ std::vector<PlantedCandidate> list() {
       {"honest_copy", kHonest, "results copied once more, the same bytes",
        spoils([](ServedCase& c, int slot) { put_back(outputs(c, slot), keep(outputs(c, slot))); })},
 
-      {"slow_work", kSlowdown, "twice the work", [] { return std::make_unique<Slowed>(2, spin); }},
-      {"slow_sleep", kSlowdown, "sleeps as long as it works", [] { return std::make_unique<Slowed>(2, sleep_for); }},
+      {"slow_work", kSlowdown, "three times the work", [] { return std::make_unique<Slowed>(3, spin); }},
+      {"slow_sleep", kSlowdown, "sleeps twice as long as it works",
+       [] { return std::make_unique<Slowed>(3, sleep_for); }},
       {"slow_lock", kSlowdown, "holds a lock while it waits",
-       [] { return std::make_unique<Slowed>(2, hold_lock_for); }},
+       [] { return std::make_unique<Slowed>(3, hold_lock_for); }},
       {"slow_allocation", kSlowdown, "allocates fresh pages meanwhile",
-       [] { return std::make_unique<Slowed>(2, allocate_for); }},
+       [] { return std::make_unique<Slowed>(3, allocate_for); }},
       {"slow_stride", kSlowdown, "strides through memory meanwhile",
-       [] { return std::make_unique<Slowed>(2, stride_for); }},
+       [] { return std::make_unique<Slowed>(3, stride_for); }},
       {"slow_copy", kSlowdown, "copies inputs and outputs three times more", per_slot([] {
          return [](ServedCase& c, int slot, int, int) {
            const auto begin = Clock::now();
            const Status s = c.run(slot);
            const std::vector<FieldView> in = inputs(c, slot);
-           for (const auto end = Clock::now() + (Clock::now() - begin); Clock::now() < end;) (void)keep(in);
+           for (const auto end = Clock::now() + 2 * (Clock::now() - begin); Clock::now() < end;) (void)keep(in);
            return s;
          };
        })},
       {"slow_calls", kSlowdown, "asks the system again and again meanwhile",
-       [] { return std::make_unique<Slowed>(2, system_calls_for); }},
+       [] { return std::make_unique<Slowed>(3, system_calls_for); }},
       {"slow_head", kSlowdown, "the first copy of a window keeps the others waiting",
        [] {
          struct Head final : OpBehaviour {

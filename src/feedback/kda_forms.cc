@@ -150,13 +150,14 @@ struct KdaScanPass::Parts {
         map(map_run, form == KdaScanForm::kProductTf32 ? KdaMapForm::kProduct : KdaMapForm::kIncrement, arena),
         segment_tokens(segment_tokens),
         a(segments, std::vector<float>(kCells)),
+        b(a),
         start(segments + 1, std::vector<float>(kCells)),
         tile(kCells) {}
 
   KdaHeadRun run, map_run;
   KdaSpanMap map;
   int64_t segment_tokens, mapped = 0, stepped = 0;
-  std::vector<std::vector<float>> a, start;  // map of each segment; state before each, as a tile
+  std::vector<std::vector<float>> a, b, start;  // map of each segment, B as a tile; state before each, as a tile
   std::vector<float> tile;
 };
 
@@ -174,7 +175,8 @@ void KdaScanPass::add_to_map(const KdaTokens& tokens, int n) {
   if (p.mapped % p.segment_tokens != 0) return;
   const int64_t segment = p.mapped / p.segment_tokens - 1;
   p.map.store_a(p.a[segment].data());
-  std::copy_n(p.map.b(), kCells, p.start[segment + 1].data());
+  std::copy_n(p.map.b(), kCells, p.b[segment].data());
+  p.start[segment + 1] = p.b[segment];
   apply_kda_map(p.run, p.a[segment].data(), p.start[segment].data(), p.start[segment + 1].data());
 }
 
@@ -188,6 +190,7 @@ const float* KdaScanPass::step(const KdaTokens& tokens, int n) {
 }
 
 void KdaScanPass::read_map(int segment, float* a) const { std::copy_n(parts_->a[segment].data(), kCells, a); }
+void KdaScanPass::read_map_b(int segment, float* b) const { read_tile(parts_->run, parts_->b[segment].data(), b); }
 void KdaScanPass::read_joined(int segment, float* state) const {
   read_tile(parts_->run, parts_->start[segment].data(), state);
 }

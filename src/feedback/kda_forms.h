@@ -33,8 +33,9 @@ class KdaScanPass {
   // Both take tokens in order, n <= 16 at a time and never across segments.
   void add_to_map(const KdaTokens& tokens, int n);
   const float* step(const KdaTokens& tokens, int n);
-  // A of a finished segment, [K, K].
+  // A of a finished segment, [K, K], and its B, [V, K].
   void read_map(int segment, float* a) const;
+  void read_map_b(int segment, float* b) const;
   // The state before a segment (or after the last), as joined from the maps; and the one that `step` has reached.
   void read_joined(int segment, float* state) const;
   void read_state(float* state) const;

@@ -134,22 +134,6 @@ class Lab {
 
 }  // namespace
 
-PairedRatio paired_ratio(std::vector<double> d) {
-  std::sort(d.begin(), d.end());
-  const int n = static_cast<int>(d.size());
-  // The largest k such that at most k - 1 of n fair coins fall on one side with probability 2 % or less.
-  double below = 0, term = std::pow(0.5, n);
-  int k = 0;
-  while (k < n / 2 && below + term <= 0.02) {
-    below += term;
-    ++k;
-    term *= static_cast<double>(n - k + 1) / k;
-  }
-  const int low = std::max(k - 1, 0);
-  const double median = n % 2 ? d[n / 2] : (d[n / 2 - 1] + d[n / 2]) / 2;
-  return {std::exp(median), std::exp(d[low]), std::exp(d[n - 1 - low]), n};
-}
-
 Result<ConcurrencyLabReport> run_concurrency_lab(const ConcurrencyLabOptions& options, const LabProgress& progress) {
   if (options.blocks < 6) return invalid("--blocks {}: at least 6, or no interval has 96 %", options.blocks);
   return Lab(options, progress).run();
@@ -179,7 +163,9 @@ nlohmann::json to_json(const ConcurrencyLabReport& r) {
   nlohmann::json effects = nlohmann::json::array();
   for (const DelayEffect& e : r.effects)
     effects.push_back({{"where", e.where}, {"delay_us", e.delay_us}, {"excess_ms", e.excess_ms}});
-  return {{"lab", "concurrency"},
+  return {{"kind", "lab"},
+          {"schema", 1},
+          {"lab", "concurrency"},
           {"mended", r.mended},
           {"rule", {{"median", r.rule.median}, {"low", r.rule.low}, {"high", r.rule.high}, {"blocks", r.rule.blocks}}},
           {"rule_holds", r.rule_holds},

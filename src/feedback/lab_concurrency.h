@@ -1,11 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "feedback/lab_progress.h"
+#include "feedback/paired_ratio.h"
 
 // Case study: a prefill that sends its cache rows while it runs is slower than one that doesn't. The lab measures the
 // rule, records a trace, lets the trace name the lock, and proves it by injected delays; on the mended twin it finds no
@@ -17,12 +18,6 @@ struct ConcurrencyLabOptions {
   int blocks = 9;  // each: prefill alone and with transfer, in random order
   uint64_t seed = 1;
   std::string trace_file;  // also keep the trace; "": don't
-};
-
-// Ratio of paired runs, with the interval in which its median lies with 96 % (order statistics of the blocks).
-struct PairedRatio {
-  double median = 1, low = 1, high = 1;
-  int blocks = 0;
 };
 
 // How much later the last chunk arrives than the prefill alone would end, under a dose of delay.
@@ -46,14 +41,9 @@ struct ConcurrencyLabReport {
   double seconds = 0;
 };
 
-using LabProgress = std::function<void(const std::string& what)>;
 Result<ConcurrencyLabReport> run_concurrency_lab(const ConcurrencyLabOptions& options, const LabProgress& progress);
 
 std::string to_text(const ConcurrencyLabReport& report);
 nlohmann::json to_json(const ConcurrencyLabReport& report);
-
-// Median of the logarithms' differences, and the order statistics that bracket it with at least 96 %; at least 6
-// blocks.
-PairedRatio paired_ratio(std::vector<double> log_differences);
 
 }  // namespace lathe

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "feedback/child_process.h"
@@ -40,6 +41,15 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   all.push_back(nullptr);
   return all;
 }
+
+// Of a thread: nanoseconds on a core, nanoseconds of waiting for one, and turns. 0 where the kernel doesn't tell.
+double waited_for_core_us(const std::filesystem::path& schedstat) {
+  std::ifstream file(schedstat);
+  int64_t ran = 0, waited = 0;
+  return file >> ran >> waited ? static_cast<double>(waited) / 1000 : 0;
+}
+
+double own_wait_us() { return waited_for_core_us("/proc/thread-self/schedstat"); }
 
 Result<pid_t> spawn(const std::vector<std::string>& command, int socket, int memory) {
   posix_spawn_file_actions_t actions;
@@ -104,14 +114,18 @@ std::string OpCandidate::ending() {
 }
 
 // Counts threads while it waits, where `most_threads` is given.
-Result<OpReply> OpCandidate::ask(const OpRequest& request, int* most_threads) {
+Result<OpReply> OpCandidate::ask(const OpRequest& request, Watch* watch) {
   OpReply reply;
   LATHE_ASSIGN(const bool sent, send_packet(socket_, &request, sizeof request));
   if (!sent) return invalid("{}", ending());
-  if (most_threads) {
+  if (watch) {
     pollfd wait{socket_, POLLIN, 0};
-    for (int waited = 0; waited < kAnswerTimeoutMs && poll(&wait, 1, kCensusMs) == 0; waited += kCensusMs)
-      *most_threads = std::max(*most_threads, threads());
+    double before = own_wait_us();
+    for (int waited = 0; waited < kAnswerTimeoutMs && poll(&wait, 1, kCensusMs) == 0; waited += kCensusMs) {
+      watch->most_threads = std::max(watch->most_threads, threads());
+      before = own_wait_us();
+    }
+    watch->late_us = own_wait_us() - before;
   }
   LATHE_ASSIGN(const bool answered, receive_packet(socket_, &reply, sizeof reply, kAnswerTimeoutMs));
   if (!answered) return invalid("{}", ending());
@@ -124,7 +138,7 @@ Result<OpCandidate::Loaded> OpCandidate::load(const Load& load) {
   request.kind = OpRequest::kLoad;
   set_text(request.op, load.op), set_text(request.case_name, load.case_name), set_text(request.variant, load.variant);
   request.seed = load.seed, request.slots = load.slots, request.slot_bytes = load.slot_bytes,
-  request.threads = load.threads;
+  request.threads = threads_ = load.threads;
   LATHE_ASSIGN(const OpReply reply, ask(request));
   return Loaded{get_text(reply.build_id), get_text(reply.message), reply.code == OpReply::kDone, reply.layout};
 }
@@ -136,13 +150,15 @@ Result<OpCandidate::Done> OpCandidate::run(const std::vector<uint8_t>& order, in
   request.count = static_cast<int32_t>(order.size());
   std::copy(order.begin(), order.end(), request.order.begin());
   request.begin = begin, request.rows = rows;
-  const double cpu = cpu_us();
+  const double cpu = cpu_us(), waited = waited_us();
   const auto started = Clock::now();
-  int most_threads = 0;
-  LATHE_ASSIGN(const OpReply reply, ask(request, &most_threads));
+  Watch watch;
+  LATHE_ASSIGN(const OpReply reply, ask(request, &watch));
   const double wall = std::chrono::duration<double, std::micro>(Clock::now() - started).count();
-  const double now = cpu_us();
-  return Done{wall, static_cast<double>(reply.own_ns) / 1000, now - cpu, now, most_threads};
+  const double now = cpu_us(), used = now - cpu;
+  // Never less than it computed on each of its threads.
+  const double worked = std::max({wall - (waited_us() - waited) - watch.late_us, used / threads_, 0.01 * wall});
+  return Done{wall, worked, static_cast<double>(reply.own_ns) / 1000, used, now, watch.most_threads};
 }
 
 double OpCandidate::cpu_us() const {
@@ -150,6 +166,15 @@ double OpCandidate::cpu_us() const {
   timespec t{};
   if (pid_ < 0 || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1000;
+}
+
+double OpCandidate::waited_us() const {
+  std::error_code error;
+  double longest = 0;
+  for (auto it = std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_), error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error))
+    longest = std::max(longest, waited_for_core_us(it->path() / "schedstat"));
+  return longest;
 }
 
 int OpCandidate::threads() const {

@@ -34,23 +34,32 @@ class OpCandidate {
   Result<Loaded> load(const Load& load);
 
   struct Done {
-    double wall_us = 0, own_us = 0;  // by our clock; by the candidate's
-    double cpu_us = 0;               // that its process used meanwhile
-    double cpu_total_us = 0;         // and in its life so far
-    int threads = 0;                 // the most that were seen meanwhile
+    double wall_us = 0;       // by our clock
+    double worked_us = 0;     // without the time in which others had the cores, as the kernel counts it
+    double own_us = 0;        // by the candidate's clock
+    double cpu_us = 0;        // that its process used meanwhile
+    double cpu_total_us = 0;  // and in its life so far
+    int threads = 0;          // the most that were seen meanwhile
   };
   Result<Done> run(const std::vector<uint8_t>& order, int64_t begin = 0, int64_t rows = -1);
 
   double cpu_us() const;  // that the process has used so far
   int threads() const;    // that the process has now
+  // For a core, in its life so far: its thread that waited longest.
+  double waited_us() const;
 
  private:
   OpCandidate() = default;
-  Result<OpReply> ask(const OpRequest& request, int* most_threads = nullptr);
+  struct Watch {
+    int most_threads = 0;
+    double late_us = 0;  // that we waited for a core when the answer had come
+  };
+  Result<OpReply> ask(const OpRequest& request, Watch* watch = nullptr);
   std::string ending();
 
   pid_t pid_ = -1;
   int socket_ = -1;
+  int threads_ = 1;  // that it was given
 };
 
 // Command line of a candidate: a lathe binary, or a build folder that holds one.

@@ -15,10 +15,11 @@ struct OpArm {
 // Lives of operator servers; a stratum is a case, its value the median microseconds of a call.
 class OpSource final : public MeasurementSource {
  public:
-  // The cases that both arms take, in the operator's order, as far as `seconds` allow: one life of all of them may take
-  // so long. What was left out stands in left_out().
-  static Result<std::unique_ptr<OpSource>> create(const AnyOp& op, const std::vector<int>& cases, OpArm a, OpArm b,
-                                                  double seconds, uint64_t secret);
+  // The cases that both arms take, as far as `seconds` allow: one life of all of them may take so long. Where they
+  // don't allow any of `cases`, the largest of `otherwise` that they allow. What was left out stands in left_out().
+  static Result<std::unique_ptr<OpSource>> create(const AnyOp& op, const std::vector<int>& cases,
+                                                  const std::vector<int>& otherwise, OpArm a, OpArm b, double seconds,
+                                                  uint64_t secret);
 
   const std::vector<std::string>& strata() const override { return strata_; }
   Result<Life> live(Arm arm) override;
@@ -31,11 +32,15 @@ class OpSource final : public MeasurementSource {
   const std::optional<Life::Trouble>& trouble() const { return trouble_; }
 
  private:
-  OpSource(OpArm a, OpArm b) : a_(std::move(a)), b_(std::move(b)) {}
+  OpSource(OpArm a, OpArm b, double seconds) : a_(std::move(a)), b_(std::move(b)), left_(seconds) {}
+  // False: an arm is in trouble, and that is the end.
+  Result<bool> try_case(const AnyOp& op, int index, uint64_t secret);
+
   OpArm a_, b_;
   std::vector<std::unique_ptr<OpTrial>> trials_;
   std::vector<std::string> strata_, left_out_;
   std::optional<Life::Trouble> trouble_;
+  double left_;  // seconds of a life that are not spoken for
   int lives_ = 0;
 };
 

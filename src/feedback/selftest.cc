@@ -15,9 +15,10 @@ namespace {
 
 // An operator with several rows, outputs and a state that is updated in place, small enough for the oracle.
 constexpr const char* kOperator = "kda_decode";
-constexpr int kTrialsOfACheat = 2;      // a cheat has to be caught in one of so many lives
-constexpr int kNullChanges = 2;         // comparisons of a build with itself
-constexpr double kSlowdownFound = 1.5;  // of the planted 2
+constexpr int kLivesOfACheat = 4;     // in one of them it has to be caught
+constexpr int kTries = 2;             // of what others on the machine may have disturbed
+constexpr int kNullChanges = 2;       // comparisons of a build with itself
+constexpr double kSlowdownFound = 2;  // of the planted 3
 
 Result<std::pair<const AnyOp*, int>> subject() {
   for (const AnyOp& op : all_ops())
@@ -26,6 +27,8 @@ Result<std::pair<const AnyOp*, int>> subject() {
         if (op.cases[i].bench && op.cases[i].name.starts_with("rows8")) return std::pair{&op, i};
   return internal("the self-test's operator {} has no case of 8 rows", kOperator);
 }
+
+using State = SelftestResult::State;
 
 class Selftest {
  public:
@@ -50,22 +53,41 @@ class Selftest {
 
   Result<SelftestResult> cheat(const PlantedCandidate& p) {
     SelftestResult r{p.name, "cheat", p.what};
-    for (int i = 0; i < kTrialsOfACheat && !r.passed; ++i) {
+    for (int i = 0; i < kLivesOfACheat && !r.passed(); ++i) {
       LATHE_ASSIGN(const TrialResult t, life(p.name));
       if (!t.trouble) continue;
       r.verdict = t.trouble->verdict, r.why = t.trouble->why;
-      r.passed = r.verdict == Verdict::kIncorrect || r.verdict == Verdict::kRefused;
+      if (r.verdict == Verdict::kIncorrect || r.verdict == Verdict::kRefused) r.state = State::kPassed;
     }
-    if (!r.passed && r.why.empty()) r.why = "NOT CAUGHT: it would have been taken for a result";
+    if (!r.passed() && r.why.empty()) r.why = "NOT CAUGHT: it would have been taken for a result";
     return r;
   }
 
+  // A wrong result is never noise; a refusal may be, where others keep the machine busy.
   Result<SelftestResult> honest(const PlantedCandidate& p) {
     SelftestResult r{p.name, "honest", p.what};
-    LATHE_ASSIGN(const TrialResult t, life(p.name));
-    r.passed = !t.trouble;
-    if (t.trouble) r.verdict = t.trouble->verdict, r.why = t.trouble->why;
+    int passed = 0;
+    for (int i = 0; i < kTries && passed == 0; ++i) {
+      LATHE_ASSIGN(const TrialResult t, life(p.name));
+      if (!t.trouble) {
+        ++passed;
+        continue;
+      }
+      r.verdict = t.trouble->verdict, r.why = t.trouble->why;
+      if (r.verdict == Verdict::kIncorrect) return r;
+    }
+    if (passed > 0)
+      r.state = State::kPassed, r.why.clear();
+    else
+      LATHE_RETURN_IF_ERROR(blame_machine(r));
     return r;
+  }
+
+  // Refused each time: the harness's fault, unless the plain candidate fares no better now.
+  Status blame_machine(SelftestResult& r) {
+    LATHE_ASSIGN(const TrialResult plain, life(""));
+    if (plain.trouble && plain.trouble->verdict == Verdict::kRefused) r.state = State::kCantTell;
+    return Status::ok();
   }
 
   // Lives of two candidates.
@@ -84,22 +106,52 @@ class Selftest {
     std::vector<std::string> strata_ = {kOperator};
   };
 
-  Result<SelftestResult> compared(const char* kind, const std::string& name, const std::string& what,
-                                  const std::string& b) {
-    SelftestResult r{name, kind, what};
+  Result<Comparison> comparison(const std::string& b) {
     Source source(*this, b);
     ComparisonPlan plan;
     plan.calibration_blocks = 4;
     plan.looks = {{8, 0.0125}, {12, 0.0125}, {20, 0.0125}};
     plan.smallest_effect = 0.05;
     plan.seed = seed_++;
-    LATHE_ASSIGN(const Comparison c, compare(source, plan));
+    return compare(source, plan);
+  }
+  static void tell(const Comparison& c, SelftestResult& r) {
     r.verdict = c.verdict;
     r.why = c.look > 0          ? fmt::format("{:+.0f} %", percent(c.effect.estimate))
             : c.reasons.empty() ? ""
                                 : c.reasons.front();
-    r.passed = b.empty() ? c.verdict != Verdict::kImproved && c.verdict != Verdict::kRegressed
-                         : c.verdict == Verdict::kRegressed && c.effect.estimate > std::log(kSlowdownFound);
+  }
+
+  Result<SelftestResult> slowdown(const PlantedCandidate& p) {
+    SelftestResult r{p.name, "slowdown", p.what};
+    for (int i = 0; i < kTries && !r.passed(); ++i) {
+      LATHE_ASSIGN(const Comparison c, comparison(p.name));
+      tell(c, r);
+      const bool undecided =
+          c.verdict == Verdict::kInconclusive || c.verdict == Verdict::kInvalid || c.verdict == Verdict::kRefused;
+      if (c.verdict == Verdict::kRegressed && c.effect.estimate > std::log(kSlowdownFound))
+        r.state = State::kPassed;
+      else
+        r.state = undecided ? State::kCantTell : State::kFailed;
+    }
+    return r;
+  }
+
+  // At the level of one look a true null is decided now and then; twice in the same direction is no chance.
+  Result<SelftestResult> null_change(const std::string& name) {
+    SelftestResult r{name, "null change", "a build against itself"};
+    Verdict before = Verdict::kEquivalent;
+    for (int i = 0; i < kTries; ++i) {
+      LATHE_ASSIGN(const Comparison c, comparison(""));
+      tell(c, r);
+      if (c.verdict != Verdict::kImproved && c.verdict != Verdict::kRegressed) {
+        r.state = c.verdict == Verdict::kInvalid || c.verdict == Verdict::kRefused ? State::kCantTell : State::kPassed;
+        return r;
+      }
+      if (i > 0 && c.verdict != before) break;
+      before = c.verdict;
+    }
+    r.state = r.verdict == before ? State::kFailed : State::kCantTell;
     return r;
   }
 
@@ -124,13 +176,11 @@ Result<std::vector<SelftestResult>> selftest(const SelftestOptions& options, con
     steps.push_back({p.name, [&test, &p] {
                        return p.kind == Planted::kCheat    ? test.cheat(p)
                               : p.kind == Planted::kHonest ? test.honest(p)
-                                                           : test.compared("slowdown", p.name, p.what, p.name);
+                                                           : test.slowdown(p);
                      }});
   for (int i = 0; i < kNullChanges; ++i)
-    steps.push_back({fmt::format("null_change_{}", i + 1), [&test, i] {
-                       return test.compared("null change", fmt::format("null_change_{}", i + 1),
-                                            "a build against itself", "");
-                     }});
+    steps.push_back({fmt::format("null_change_{}", i + 1),
+                     [&test, i] { return test.null_change(fmt::format("null_change_{}", i + 1)); }});
   std::erase_if(steps, [&](const Step& s) { return fnmatch(options.only.c_str(), s.name.c_str(), 0) != 0; });
   if (steps.empty()) return invalid("selftest: nothing is planted under the name '{}'", options.only);
   std::vector<SelftestResult> results;

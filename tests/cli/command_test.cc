@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "feedback/child_process.h"
@@ -97,6 +98,43 @@ TEST(Command, IdentityIsOneObject) {
   EXPECT_EQ(identity["build_id"].get<std::string>().size(), 16u);
   EXPECT_TRUE(identity["operators"].contains("linear"));
   EXPECT_EQ(lathe("version --json").out, o.out);
+}
+
+// Judged from outside, by the same binary as both.
+TEST(Command, VerifyAndBenchJudgeACandidate) {
+  const Outcome right = lathe("verify add --candidate " + binary() + " --json");
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+  const nlohmann::json report = nlohmann::json::parse(right.out);
+  EXPECT_FALSE(report["rows"].empty());
+  EXPECT_TRUE(report["failures"].empty());
+  const Outcome nowhere = lathe("verify add --candidate /nowhere");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_NE(nowhere.err.find("/nowhere: no lathe binary there"), std::string::npos) << nowhere.err;
+  EXPECT_EQ(lathe("bench ops add --candidate /bin/true").exit_code, 2);
+}
+
+TEST(Command, ParametersAreAllDescribed) {
+  const Outcome o = lathe("params --json");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  std::set<std::string> names;
+  for (const auto& p : nlohmann::json::parse(o.out)) {
+    names.insert(p["name"]);
+    for (const char* field : {"type", "numerics", "meaning"}) EXPECT_NE(p[field], "") << p["name"];
+  }
+  for (const char* name : {"threads", "step_tokens", "drafts", "variants: kda_scan"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(Command, ReportWritesAPage) {
+  const std::string json = ::testing::TempDir() + "lathe_cli_bench.json",
+                    page = ::testing::TempDir() + "lathe_cli_report.html";
+  std::ofstream(json) << R"({"machine": {"cpu": "one"}, "build_id": "0", "rows": []})";
+  EXPECT_EQ(lathe("report " + json + " -o " + page).exit_code, 0);
+  std::stringstream text;
+  text << std::ifstream(page).rdbuf();
+  EXPECT_EQ(text.str().rfind("<!doctype html>", 0), 0u);
+  EXPECT_EQ(lathe("report").exit_code, 2);
+  EXPECT_EQ(lathe("report /nowhere").exit_code, 2);
 }
 
 TEST(Command, LatheIsaLowersTheChoice) {
