@@ -10,10 +10,6 @@
 #include "cli/command.h"
 #include "feedback/build_info.h"
 
-namespace lathe {
-void add_report(CLI::App& app, Chosen& chosen);
-void add_params(CLI::App& app, Chosen& chosen);
-}  // namespace lathe
 namespace {
 
 using namespace lathe;
