@@ -346,7 +346,7 @@ Result<ComparisonRecord> comparison_record(const nlohmann::json& j) {
     for (const nlohmann::json& life : j.at("lives")) {
       LATHE_ASSIGN(record.lives.emplace_back(), life_from(life));
     }
-    if (plan_digest(record.plan) != j.at("plan_digest"))
+    if (plan_digest(record.plan) != j.at("plan_digest").get<std::string>())
       return corrupt("the record's plan isn't the one that was sealed: its digest differs");
   } catch (const nlohmann::json::exception& e) {
     return corrupt("a comparison's record: {}", e.what());

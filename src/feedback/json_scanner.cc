@@ -1,5 +1,7 @@
 #include "feedback/json_scanner.h"
 
+#include <cstdint>
+
 namespace lathe {
 
 namespace {

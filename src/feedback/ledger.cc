@@ -261,7 +261,7 @@ Status Ledger::agrees_with_its_experiment(const nlohmann::json& verdict) const {
   if (plan.is_object() && plan.contains("seed_digest")) {
     if (!verdict.contains("seed") || !verdict["seed"].is_number_integer())
       return invalid("verdict: 'seed' is missing; {} committed to one", id);
-    if (sha256_hex(fmt::format("seed {}", verdict["seed"].get<uint64_t>())) != plan["seed_digest"])
+    if (sha256_hex(fmt::format("seed {}", verdict["seed"].get<uint64_t>())) != plan["seed_digest"].get<std::string>())
       return invalid("verdict: its seed isn't the one that {} committed to", id);
   }
   for (const std::string& name : names_in(verdict["evidence"])) {

@@ -79,9 +79,10 @@ struct PathRunner::Engine {
 PathRunner::~PathRunner() = default;
 
 Result<std::unique_ptr<PathRunner>> PathRunner::create(const std::string& model, const std::string& dtype,
-                                                       int most_tokens) {
+                                                       int most_tokens, MakeExecutor make_executor) {
   std::unique_ptr<PathRunner> r(new PathRunner());
   r->model_ = model, r->dtype_ = dtype, r->most_tokens_ = most_tokens;
+  r->make_executor_ = std::move(make_executor);
   LATHE_ASSIGN(r->config_, glm5_next::Config::read(model));
   LATHE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model));
   r->checkpoint_ = std::make_unique<Checkpoint>(std::move(checkpoint));
@@ -89,16 +90,14 @@ Result<std::unique_ptr<PathRunner>> PathRunner::create(const std::string& model,
 }
 
 Result<PathRunner::Engine*> PathRunner::engine(const Path& path) {
-  const PlantedFaults& f = path.faults;
-  const std::string key = fmt::format("{} {}{}{}", path.threads, f.skipped_fold, f.dropped_tail, f.cursor_per_layer);
-  std::unique_ptr<Engine>& e = engines_[key];
+  std::unique_ptr<Engine>& e = engines_[path.threads];
   if (!e) {
     e = std::make_unique<Engine>(path.threads);
     ExecutorOptions o;
     LATHE_ASSIGN(o.dtype, activation_dtype(dtype_, config_.text));
-    o.replay_length = kReplay, o.max_draft = kMostDraft, o.slots = kSlots, o.checkpoints = 1, o.faults = path.faults;
+    o.replay_length = kReplay, o.max_draft = kMostDraft, o.slots = kSlots, o.checkpoints = 1;
     o.pages = (kSlots + 1) * (most_tokens_ / page_tokens_for(config_.text.kpool) + 2);
-    LATHE_ASSIGN(e->executor, Executor::create(config_, *checkpoint_, *e->device, e->pool, nullptr, o));
+    LATHE_ASSIGN(e->executor, make_executor_(config_, *checkpoint_, *e->device, e->pool, nullptr, o));
   }
   Choices choices;
   for (const std::string& v : path.variants) LATHE_RETURN_IF_ERROR(choices.add(v));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,7 +24,6 @@ struct Path {
   std::string cut;                     // "tp=2", ...: by in-process ranks
   std::vector<std::string> variants;   // OP=NAME
   std::optional<SegmentKind> forgets;  // this kind of memory is cleared after the first pass
-  PlantedFaults faults;
 
   std::string base;        // the path that this one is held against; "": the plain one
   bool bit_equal = false;  // else: another order of sums
@@ -50,9 +50,10 @@ struct PathResult {
 
 class PathRunner {
  public:
-  // `most_tokens`: of a sequence. dtype "f32", "bf16" or "".
-  static Result<std::unique_ptr<PathRunner>> create(const std::string& model, const std::string& dtype,
-                                                    int most_tokens);
+  using MakeExecutor = std::function<decltype(Executor::create)>;
+  // `most_tokens`: of a sequence. dtype "f32", "bf16" or "". Tests give an executor of their own.
+  static Result<std::unique_ptr<PathRunner>> create(const std::string& model, const std::string& dtype, int most_tokens,
+                                                    MakeExecutor make_executor = Executor::create);
   ~PathRunner();
   enum class Look { kLogits, kTaps, kStreams };
   Result<PathResult> run(const Path& path, const std::vector<int32_t>& tokens, Look look = Look::kLogits);
@@ -68,9 +69,10 @@ class PathRunner {
 
   std::string model_, dtype_;
   int most_tokens_ = 0;
+  MakeExecutor make_executor_;
   glm5_next::Config config_;
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::map<std::string, std::unique_ptr<Engine>> engines_;  // by what an engine is made with
+  std::map<int, std::unique_ptr<Engine>> engines_;  // by threads
 };
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "testing/golden.h"
+#include "testing/planted_faults.h"
 
 namespace lathe {
 namespace {
@@ -57,7 +58,8 @@ TEST_F(RelationsOfTiny, ALostStateIsFoundWhereItIsReadFirst) {
 TEST_F(RelationsOfTiny, ACursorThatMovesByLayerIsNoticed) {
   Path path{.name = "replay", .decode_from = 20, .replay = true};
   EXPECT_TRUE(check(path).as_expected);
-  path.faults.cursor_per_layer = true;
+  const ServiceParts faulty = testing::parts_with(testing::PlantedFault::kCursorPerLayer);
+  runner_ = PathRunner::create(model_, "f32", kTokens, faulty.executor).value();
   EXPECT_EQ(check(path).smallest_length, 21);
 }
 
