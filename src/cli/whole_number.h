@@ -1,9 +1,8 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <limits>
-
-#include <CLI/CLI.hpp>
 
 namespace lathe {
 

@@ -201,7 +201,8 @@ bool Preparation::read_media() {
   if (!grammar.is_ok()) {
     tools_.metrics.count("grammar_failures_total", "why=\"refused\"");
     const bool calls = structure_->kind == GrammarSource::Kind::kToolCalls;
-    return errors_.bad(calls ? "tools" : structure_param(fields_), grammar.status().message(), "invalid_grammar"), false;
+    return errors_.bad(calls ? "tools" : structure_param(fields_), grammar.status().message(), "invalid_grammar"),
+           false;
   }
   grammar_ = std::move(grammar).value();
   return true;

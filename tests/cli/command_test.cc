@@ -50,11 +50,12 @@ TEST(Command, OutputThatIsLostIsAnError) {
 }
 
 TEST(Command, UsageErrorsAreTwoAndGoToStderr) {
-  for (const char* arguments : {"", "nonsense", "verify --threads 0", "verify --threads many", "verify --device gpu",
-                                "verify --variant add", "verify --variant", "bench", "bench nonsense",
-                                "verify --no-such-option", "verify --variant add=nope", "verify --variant nope=reference",
-                                "synth a b --seed -1", "synth a b --seed 18446744073709551616",
-                                "tokenize --model a --ids 1,,2", "logits --chunk 0", "bench serve", "bench model", "bench model no/such/file.json"}) {
+  for (const char* arguments :
+       {"", "nonsense", "verify --threads 0", "verify --threads many", "verify --device gpu", "verify --variant add",
+        "verify --variant", "bench", "bench nonsense", "verify --no-such-option", "verify --variant add=nope",
+        "verify --variant nope=reference", "synth a b --seed -1", "synth a b --seed 18446744073709551616",
+        "tokenize --model a --ids 1,,2", "logits --chunk 0", "bench serve", "bench model",
+        "bench model no/such/file.json"}) {
     const Outcome o = lathe(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_EQ(o.out, "") << arguments;
