@@ -95,6 +95,7 @@ bool StepLoop::step() {
     if (const Status s = guarded_pass(); !s.is_ok()) {
       ++now_.faults;
       intake_.set_failed();
+      publish();  // who is told of the fault finds it counted
       fail_all(Failure::kEngine, "the engine has failed");
       fmt::print(stderr, "engine: {}\n", s.message());
     }

@@ -71,10 +71,10 @@ Result<ServerEnd> serve_until_end(const ServerConfig& config, const ServerIdenti
       loading = service.status();
       return server->stop();
     }
-    server->log().write(
-        serve::LogLevel::kInfo, "ready",
-        {{"model", config.model}, {"max_context", (*service)->max_context()}, {"strict", config.strict}});
+    const int max_context = (*service)->max_context();
     server->attach(std::move(service).value());
+    server->log().write(serve::LogLevel::kInfo, "ready",
+                        {{"model", config.model}, {"max_context", max_context}, {"strict", config.strict}});
   });
   const ServerEnd end = server->run();
   loader.join();

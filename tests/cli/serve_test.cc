@@ -55,7 +55,8 @@ TEST(Serve, ASecondSignalEndsAtOnce) {
   client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   std::string got;
-  while (got.find("data: ") == std::string::npos) got += client.read_some(60);
+  while (got.find("data: ") == std::string::npos && !client.ended(0)) got += client.read_some(60);
+  ASSERT_NE(got.find("data: "), std::string::npos) << got;
   server.signal(SIGTERM);
   ASSERT_EQ(server.logged("draining", "seconds"), 120);
   server.signal(SIGTERM);
@@ -77,7 +78,8 @@ TEST(Serve, ADrainLetsRunningOnesFinishAndRefusesNewOnes) {
   testing::HttpClient client(port);
   send_story(client);
   std::string got;
-  while (got.find("data: ") == std::string::npos) got += client.read_some(60);
+  while (got.find("data: ") == std::string::npos && !client.ended(0)) got += client.read_some(60);
+  ASSERT_NE(got.find("data: "), std::string::npos) << got;
   server.signal(SIGTERM);
   ASSERT_EQ(server.logged("draining", "seconds"), 120);
   const HttpAnswer refused = ask(port, "POST", "/v1/completions", kStory);
@@ -102,7 +104,8 @@ TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
     testing::HttpClient client(std::stoi(port));
     send_story(client);
     std::string got;
-    while (got.find("data: ") == std::string::npos) got += client.read_some(60);
+    while (got.find("data: ") == std::string::npos && !client.ended(0)) got += client.read_some(60);
+  ASSERT_NE(got.find("data: "), std::string::npos) << got;
     server.signal(SIGKILL);
     EXPECT_EQ(server.exit_code(), 128 + SIGKILL);
     for (std::string more; !(more = client.read_some(5)).empty();) got += more;
