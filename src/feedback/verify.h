@@ -14,7 +14,8 @@
 //   threads     1 thread and several: equal bits
 //   written     every element of a fresh output is written
 //   stray       nothing outside the declared outputs changes: inputs, guard bands, gaps between rows
-//   alone       a part of the rows gives the bits that it has in company (operators whose rows stand alone)
+//   alone       a part of the rows gives the bits that it has in company (operators whose rows stand alone), or
+//               sequences one after another give the bits that they give together, and leave the same memory
 //   sim         on a sim device: the bits of the cpu
 //   plants      wrong results made on purpose are rejected (feedback/plants.h); else the case can't judge
 

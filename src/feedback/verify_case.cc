@@ -154,6 +154,25 @@ Status VerifyBench::check_parts(const Subject& s, int variant, const Image& whol
   return Status::ok();
 }
 
+// Sequences one after another leave what they leave together: the outputs, and all memory that they update.
+Status VerifyBench::check_sequences(const Subject& s, int variant, const Image& whole, VerifyReport& report) {
+  constexpr int64_t kEach = 8;  // so many go one by one; of more, the first and the last
+  const int64_t all = s.built->sequences(), middle = all <= kEach ? 1 : all - 2;
+  if (all < 2) return Status::ok();
+  Image image = s.before;
+  std::string what;
+  for (int64_t begin = 0, count = 0; begin < all && what.empty(); begin += count) {
+    count = begin == 0 || begin + middle >= all ? 1 : middle;
+    auto part = s.built->part_of_sequences(begin, count);
+    LATHE_ASSIGN(Run alone, run(*part, image, variant, many_, kPoison));
+    what = alone.status.message();
+    image = std::move(alone.image);
+  }
+  if (what.empty()) what = first_difference(s, whole, image);
+  s.note(report, variant, "alone", what.empty() ? "" : fmt::format("{} sequences one by one: {}", all, what));
+  return Status::ok();
+}
+
 Status VerifyBench::check_variant(const Subject& s, int variant, VerifyReport& report) {
   LATHE_ASSIGN(Run first, run(*s.built, s.before, variant, one_, kPoison));
   if (!first.status.is_ok()) {
@@ -172,8 +191,10 @@ Status VerifyBench::check_variant(const Subject& s, int variant, VerifyReport& r
   s.note(report, variant, "stray", s.footprint.stray_write(s.before, first.image));
   if (device_->kind() == DeviceKind::kSim) s.note(report, variant, "sim", first_difference(s, s.expected, first.image));
   LATHE_RETURN_IF_ERROR(check_relations(s, variant, first.image, report));
-  return s.op.rows_stand_alone && s.op.company_free[variant] ? check_parts(s, variant, first.image, report)
-                                                             : Status::ok();
+  if (!s.op.company_free[variant]) return Status::ok();
+  if (s.op.rows_stand_alone) return check_parts(s, variant, first.image, report);
+  const bool sequences = s.op.sequences_stand_alone && device_->shares_host_memory();
+  return sequences ? check_sequences(s, variant, first.image, report) : Status::ok();
 }
 
 Status VerifyBench::check_plants(const Subject& s, VerifyReport& report) {

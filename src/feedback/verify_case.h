@@ -33,6 +33,7 @@ class VerifyBench {
   Status check_variant(const Subject& s, int variant, VerifyReport& report);
   Status check_relations(const Subject& s, int variant, const Image& first, VerifyReport& report);
   Status check_parts(const Subject& s, int variant, const Image& whole, VerifyReport& report);
+  Status check_sequences(const Subject& s, int variant, const Image& whole, VerifyReport& report);
   Status check_plants(const Subject& s, VerifyReport& report);
   NumberRow against_oracle(const Subject& s, int variant, const Image& result, VerifyReport& report);
   std::string first_difference(const Subject& s, const Image& a, const Image& b) const;

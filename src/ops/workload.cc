@@ -125,4 +125,18 @@ Pool CaseBuilder::pool(int64_t items, int64_t item_size, DType dtype, double spr
   return {.data = rows(items, item_size, dtype, spread).data, .dtype = dtype, .items = items, .item_size = item_size};
 }
 
+Ragged SequencePart::cut(const Ragged& runs) {
+  all_ = runs.start.count - 1;
+  const int32_t* start = runs.start.data + begin_;
+  first_row_ = start[0], rows_ = start[count_] - start[0];
+  std::vector<int32_t> from_zero(start, start + count_ + 1);
+  for (int32_t& row : from_zero) row -= static_cast<int32_t>(first_row_);
+  return {keep(std::move(from_zero)), by_sequence(runs.past)};
+}
+
+Array<const int32_t> SequencePart::keep(std::vector<int32_t> values) {
+  kept_->push_back(std::move(values));
+  return {kept_->back().data(), static_cast<int64_t>(kept_->back().size())};
+}
+
 }  // namespace lathe

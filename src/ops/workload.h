@@ -105,6 +105,10 @@ class AnyCase {
   virtual std::unique_ptr<AnyCase> moved(int64_t bytes) const = 0;
   // The same call for rows [begin, begin + count) alone; only where rows_stand_alone.
   virtual std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const = 0;
+  // The same call for sequences [begin, begin + count) alone, and how many there are; only where sequences_stand_alone,
+  // and on devices that share the host's memory.
+  virtual std::unique_ptr<AnyCase> part_of_sequences(int64_t begin, int64_t count) const = 0;
+  virtual int64_t sequences() const = 0;
 };
 
 // An operator, its Args type erased.
@@ -114,13 +118,44 @@ struct AnyOp {
   std::vector<bool> company_free;
   std::vector<CaseInfo> cases;
   std::function<std::unique_ptr<AnyCase>(int case_index, CaseBuilder&)> build;
-  bool rows_stand_alone = false;
+  bool rows_stand_alone = false, sequences_stand_alone = false;
 };
 
 // The same call for rows [begin, begin + count) alone. An operator has this if its rows stand alone; verify then
 // compares the bits of a row in company and without.
 template <class Args>
 using PartOf = Args (*)(Args, int64_t begin, int64_t count);
+
+// Sequences [begin, begin + count) of a ragged call: `cut` first, which finds their rows, then what belongs to them.
+class SequencePart {
+ public:
+  SequencePart(int64_t begin, int64_t count) : begin_(begin), count_(count) {}
+
+  Ragged cut(const Ragged& runs);
+  Rows of(const Rows& r) const { return r.slice(first_row_, rows_); }
+  // Of arrays with `each` elements a sequence or a row.
+  template <class T>
+  Array<T> by_sequence(const Array<T>& a, int64_t each = 1) const {
+    return {a.data + begin_ * each, count_ * each};
+  }
+  template <class T>
+  Array<T> by_row(const Array<T>& a, int64_t each = 1) const {
+    return {a.data + first_row_ * each, rows_ * each};
+  }
+  Array<const int32_t> keep(std::vector<int32_t> values);  // as long as the part lives
+  int64_t all() const { return all_; }                     // sequences of the whole call
+  int64_t first_row() const { return first_row_; }
+  int64_t rows() const { return rows_; }
+  std::shared_ptr<void> kept() const { return kept_; }
+
+ private:
+  int64_t begin_, count_, all_ = 0, first_row_ = 0, rows_ = 0;
+  std::shared_ptr<std::vector<std::vector<int32_t>>> kept_ = std::make_shared<std::vector<std::vector<int32_t>>>();
+};
+
+// The same call for the sequences of `part` alone: what PartOf is to rows.
+template <class Args>
+using SequencesOf = Args (*)(Args, SequencePart& part);
 
 template <class Args>
 struct Case {
@@ -208,7 +243,8 @@ Args rows_alone(Args args, int64_t begin, int64_t count) {
 template <class Args>
 class TypedCase final : public AnyCase {
  public:
-  TypedCase(const Op<Args>& op, Args args, PartOf<Args> part) : op_(op), args_(args), part_(part) {}
+  TypedCase(const Op<Args>& op, Args args, PartOf<Args> part, SequencesOf<Args> sequences)
+      : op_(op), args_(args), part_(part), sequences_(sequences) {}
   bool applies(int variant) const override { return op_.variants[variant].applies(args_); }
   Status run(OpContext& ctx, int variant) override {
     if (Status s = op_.check(args_); !s.is_ok()) return s.within(op_.name);
@@ -228,12 +264,23 @@ class TypedCase final : public AnyCase {
     auto map = std::make_shared<AddressMap<Shift>>(Shift{bytes});
     Args args = args_;
     args.visit(*map);
-    auto copy = std::make_unique<TypedCase>(op_, args, part_);
+    auto copy = std::make_unique<TypedCase>(op_, args, part_, sequences_);
     copy->kept_ = map;
     return copy;
   }
   std::unique_ptr<AnyCase> part(int64_t begin, int64_t count) const override {
-    return std::make_unique<TypedCase>(op_, part_(args_, begin, count), part_);
+    return std::make_unique<TypedCase>(op_, part_(args_, begin, count), part_, sequences_);
+  }
+  std::unique_ptr<AnyCase> part_of_sequences(int64_t begin, int64_t count) const override {
+    SequencePart part(begin, count);
+    auto alone = std::make_unique<TypedCase>(op_, sequences_(args_, part), part_, sequences_);
+    alone->kept_ = part.kept();
+    return alone;
+  }
+  int64_t sequences() const override {
+    SequencePart none(0, 0);
+    sequences_(args_, none);
+    return none.all();
   }
 
  private:
@@ -248,21 +295,24 @@ class TypedCase final : public AnyCase {
   Op<Args> op_;
   Args args_;
   PartOf<Args> part_;
+  SequencesOf<Args> sequences_;
   std::shared_ptr<void> kept_;  // lists in host memory that args_ points to
 };
 
 template <class Args>
-AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases, PartOf<Args> part = nullptr) {
+AnyOp any_op(const Op<Args>& op, std::vector<Case<Args>> cases, PartOf<Args> part = nullptr,
+             SequencesOf<Args> sequences = nullptr) {
   AnyOp any{.name = op.name,
             .variants = {},
             .company_free = {},
             .cases = {},
             .build = {},
-            .rows_stand_alone = part != nullptr};
+            .rows_stand_alone = part != nullptr,
+            .sequences_stand_alone = sequences != nullptr};
   for (const Variant<Args>& v : op.variants) any.variants.push_back(v.name), any.company_free.push_back(v.company_free);
   for (const Case<Args>& c : cases) any.cases.push_back(c.info);
-  any.build = [op, part, cases = std::move(cases)](int i, CaseBuilder& b) -> std::unique_ptr<AnyCase> {
-    return std::make_unique<TypedCase<Args>>(op, cases[i].build(b), part);
+  any.build = [op, part, sequences, cases = std::move(cases)](int i, CaseBuilder& b) -> std::unique_ptr<AnyCase> {
+    return std::make_unique<TypedCase<Args>>(op, cases[i].build(b), part, sequences);
   };
   return any;
 }

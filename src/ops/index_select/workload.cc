@@ -61,6 +61,15 @@ Case<IndexSelectArgs> make_case(const char* name, Shape s, std::vector<CaseSeque
           [=](CaseBuilder& b) { return build(b, s, sequences, rows, pages); }};
 }
 
+IndexSelectArgs sequences_of(IndexSelectArgs a, SequencePart& part) {
+  a.fresh = a.queries = part.cut(a.fresh);  // in every case the new rows are the query rows
+  a.key = part.of(a.key), a.gate = part.of(a.gate);
+  a.query = part.of(a.query), a.head_weight = part.of(a.head_weight);
+  a.slot = part.by_sequence(a.slot), a.table = part.by_sequence(a.table, a.table_stride);
+  a.selected = part.by_row(a.selected, a.width()), a.selected_count = part.by_row(a.selected_count);
+  return a;
+}
+
 }  // namespace
 
 AnyOp index_select_workload() {
@@ -86,7 +95,7 @@ AnyOp index_select_workload() {
                                 std::vector<CaseSequence>(rows, {context - 1, 1}), DType::kBF16, DType::kBF16, true));
   cases.push_back(make_case("prefill2048", real, {{0, 2048}}, DType::kBF16, DType::kBF16, true));
   cases.push_back(make_case("prefill2048_past14336", real, {{14336, 2048}}, DType::kBF16, DType::kBF16, true));
-  return any_op(kIndexSelect, std::move(cases));
+  return any_op<IndexSelectArgs>(kIndexSelect, std::move(cases), nullptr, sequences_of);
 }
 
 }  // namespace lathe

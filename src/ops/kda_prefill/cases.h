@@ -52,6 +52,10 @@ inline KdaRows kda_rows(CaseBuilder& b, const KdaShape& s, int64_t rows) {
           .gate = b.rows(rows, int64_t{s.heads} * s.v, s.dtype)};
 }
 
+inline KdaRows part_of(const KdaRows& in, const SequencePart& part) {
+  return {part.of(in.qkv), part.of(in.forget), part.of(in.beta), part.of(in.gate)};
+}
+
 inline KdaMemory kda_memory(CaseBuilder& b, const KdaShape& s, int64_t slots) {
   return {.state = b.pool(slots, int64_t{s.heads} * s.v * s.k, DType::kF32, 0.3),
           .conv = b.pool(slots, s.ring * s.channels(), s.dtype, 1),

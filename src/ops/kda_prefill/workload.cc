@@ -39,6 +39,19 @@ Case<KdaPrefillArgs> prefill_case(const KdaShape& s, const Pack& pack, bool benc
           }};
 }
 
+KdaPrefillArgs sequences_of(KdaPrefillArgs a, SequencePart& part) {
+  a.runs = part.cut(a.runs);
+  a.in = part_of(a.in, part);
+  a.slot = part.by_sequence(a.slot), a.y = part.of(a.y);
+  std::vector<int32_t> row, slot;
+  for (int64_t j = 0; j < a.checkpoint_row.count; ++j) {
+    const auto at = static_cast<int32_t>(a.checkpoint_row[j] - part.first_row());
+    if (at >= 0 && at < part.rows()) row.push_back(at), slot.push_back(a.checkpoint_slot[j]);
+  }
+  a.checkpoint_row = part.keep(std::move(row)), a.checkpoint_slot = part.keep(std::move(slot));
+  return a;
+}
+
 }  // namespace
 
 AnyOp kda_prefill_workload() {
@@ -57,7 +70,7 @@ AnyOp kda_prefill_workload() {
   KdaShape one_head = bench_kda_shape(KdaGates::kRetain, DType::kF32);
   one_head.heads = 1;
   cases.push_back(prefill_case(one_head, {"tokens2048", {2048}, {4096}, -1, {}}, true));
-  return any_op(kKdaPrefill, std::move(cases));
+  return any_op<KdaPrefillArgs>(kKdaPrefill, std::move(cases), nullptr, sequences_of);
 }
 
 }  // namespace lathe

@@ -64,6 +64,13 @@ Case<KdaReplayArgs> replay_case(const KdaShape& s, const Step& step, int length,
           }};
 }
 
+KdaReplayArgs sequences_of(KdaReplayArgs a, SequencePart& part) {
+  a.runs = part.cut(a.runs);
+  a.in = part_of(a.in, part);
+  a.slot = part.by_sequence(a.slot), a.y = part.of(a.y);
+  return a;
+}
+
 }  // namespace
 
 AnyOp kda_replay_workload() {
@@ -83,7 +90,7 @@ AnyOp kda_replay_workload() {
   }
   cases.push_back(replay_case(bench_kda_shape(), {"rows8x4", std::vector<int32_t>(8, 4), {0, 2, 4, 6, 8, 10, 12, 14}},
                               16, DType::kBF16, true));
-  return any_op(kKdaReplay, std::move(cases));
+  return any_op<KdaReplayArgs>(kKdaReplay, std::move(cases), nullptr, sequences_of);
 }
 
 }  // namespace lathe

@@ -34,6 +34,13 @@ Case<KdaScanArgs> scan_case(const KdaShape& s, const std::string& name, std::vec
           }};
 }
 
+KdaScanArgs sequences_of(KdaScanArgs a, SequencePart& part) {
+  a.runs = part.cut(a.runs);
+  a.in = part_of(a.in, part);
+  a.before = part.by_sequence(a.before), a.slot = part.by_sequence(a.slot), a.y = part.of(a.y);
+  return a;
+}
+
 }  // namespace
 
 AnyOp kda_scan_workload() {
@@ -43,7 +50,7 @@ AnyOp kda_scan_workload() {
       cases.push_back(scan_case(s, "ragged", {17, 0, 1, 65, 2, 34}, {0, 4, 3, 7, 0, 131}, 4, segments, false));
   cases.push_back(scan_case(small_kda_shapes()[1], "short", {7, 3}, {0, 9}, -1, 8, false));  // segments of 0 and 1 rows
   cases.push_back(scan_case(bench_kda_shape(KdaGates::kRetain), "tokens2048", {2048}, {0}, -1, 4, true));
-  return any_op(kKdaScan, std::move(cases));
+  return any_op<KdaScanArgs>(kKdaScan, std::move(cases), nullptr, sequences_of);
 }
 
 }  // namespace lathe

@@ -19,6 +19,11 @@ Case<PatchMergeArgs> merge_case(int blocks, int width, int members, bool bench, 
           }};
 }
 
+PatchMergeArgs part_of(PatchMergeArgs a, int64_t begin, int64_t count) {
+  a.x = a.x.slice(begin * a.members, count * a.members), a.out = a.out.slice(begin, count);
+  return a;
+}
+
 }  // namespace
 
 AnyOp patch_merge_workload() {
@@ -29,7 +34,7 @@ AnyOp patch_merge_workload() {
     cases.push_back(merge_case(13, 65, 4, false, t));
     cases.push_back(merge_case(1024, 1024, 4, true, t));
   }
-  return any_op(kPatchMerge, std::move(cases));
+  return any_op(kPatchMerge, std::move(cases), part_of);
 }
 
 }  // namespace lathe

@@ -87,6 +87,14 @@ Case<SparseMlaArgs> make_case(const std::string& name, Shape s, std::vector<Case
           [=](CaseBuilder& b) { return build(b, s, sequences, rows, pages, weight, shared); }};
 }
 
+SparseMlaArgs sequences_of(SparseMlaArgs a, SequencePart& part) {
+  a.fresh = a.queries = part.cut(a.fresh);  // in every case the new rows are the query rows
+  a.latent = part.of(a.latent), a.query = part.of(a.query), a.out = part.of(a.out);
+  a.slot = part.by_sequence(a.slot), a.table = part.by_sequence(a.table, a.table_stride);
+  a.selected = part.by_row(a.selected, a.selected_width), a.selected_count = part.by_row(a.selected_count);
+  return a;
+}
+
 }  // namespace
 
 AnyOp sparse_mla_workload() {
@@ -116,7 +124,7 @@ AnyOp sparse_mla_workload() {
                                 std::vector<CaseSequence>(rows, {context - 1, 1}), b, b, b, true, context / 64));
   cases.push_back(make_case("prefill2048", real, {{0, 2048}}, b, b, b, true));
   cases.push_back(make_case("prefill512_past14336", real, {{14336, 512}}, b, b, b, true));
-  return any_op(kSparseMla, std::move(cases));
+  return any_op<SparseMlaArgs>(kSparseMla, std::move(cases), nullptr, sequences_of);
 }
 
 }  // namespace lathe

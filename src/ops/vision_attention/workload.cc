@@ -49,6 +49,13 @@ Case<VisionAttentionArgs> attention_case(const char* name, const Shape& s, DType
   return {info, [=](CaseBuilder& b) { return make_args(b, s, t); }};
 }
 
+VisionAttentionArgs segments_of(VisionAttentionArgs a, SequencePart& part) {
+  a.segment_start = part.cut({a.segment_start, {}}).start;
+  a.qkv = part.of(a.qkv), a.out = part.of(a.out);
+  a.row = part.by_row(a.row), a.col = part.by_row(a.col);
+  return a;
+}
+
 }  // namespace
 
 AnyOp vision_attention_workload() {
@@ -61,7 +68,7 @@ AnyOp vision_attention_workload() {
     cases.push_back(attention_case("picture448_h16x64", {16, 64, {{32, 32}}, true}, t));
     cases.push_back(attention_case("clip8_h16x64", {16, 64, std::vector<std::pair<int, int>>(8, {16, 16}), true}, t));
   }
-  return any_op(kVisionAttention, std::move(cases));
+  return any_op<VisionAttentionArgs>(kVisionAttention, std::move(cases), nullptr, segments_of);
 }
 
 }  // namespace lathe
