@@ -49,6 +49,7 @@ void ThreadPool::dispatch(int64_t tasks, Call call, void* context) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   work(0);
+  const ProbeSpan probe(probes_, "pool wait");
   while (busy_.load(std::memory_order_acquire) > 0) _mm_pause();
 }
 
@@ -59,7 +60,10 @@ void ThreadPool::serve(int worker) {
     generation_.wait(seen, std::memory_order_acquire);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_) return;
-    work(worker);
+    {
+      const ProbeSpan probe(probes_, "pool work");
+      work(worker);
+    }
     busy_.fetch_sub(1, std::memory_order_release);
   }
 }

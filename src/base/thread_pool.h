@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/probe.h"
+
 namespace lathe {
 
 // The one pool of workers in a process. run() hands out task numbers 0..tasks-1; the caller works, too, and returns
@@ -17,6 +19,9 @@ class ThreadPool {
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
+
+  // Says from now on when workers work, and how long the caller waits for them; not while a call runs. null: off.
+  void probe(Recorder* probes) { probes_ = probes; }
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -44,6 +49,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<int> busy_{0};
   std::atomic<bool> stop_{false};
+  Recorder* probes_ = nullptr;
   std::vector<std::thread> workers_;
 };
 

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const glm5_next::Config& conf
   std::unique_ptr<Executor> e(new Executor(device, pool, comm));
   e->options_ = options;
   if (options.probes) e->op_probe_ = std::make_unique<OpProbe>(options.probes, options.observer);
+  pool.probe(options.probes);
   LATHE_ASSIGN(glm5_next::TextWeights weights,
                glm5_next::load_text_weights(config.text, checkpoint, device, options.partition));
   e->tower_ = std::make_unique<glm5_next::TextTower>(config.text, std::move(weights), options.partition, options.dtype);

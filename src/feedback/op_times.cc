@@ -2,7 +2,7 @@
 
 namespace lathe {
 
-void OpTimes::begin(const char*, const char*, Address) { begun_ = std::chrono::steady_clock::now(); }
+void OpTimes::begin(const char*, const char*, int64_t, Address) { begun_ = std::chrono::steady_clock::now(); }
 
 void OpTimes::end(const char* op, const char* variant, Address address) {
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begun_;

@@ -12,7 +12,7 @@ namespace lathe {
 // Where the time of passes goes: sums by operator, variant and layer. Calls don't nest.
 class OpTimes final : public OpObserver {
  public:
-  void begin(const char* op, const char* variant, Address address) override;
+  void begin(const char* op, const char* variant, int64_t rows, Address address) override;
   void end(const char* op, const char* variant, Address address) override;
 
   void clear() { us_.clear(); }

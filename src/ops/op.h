@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "base/view.h"
 #include "comm/communicator.h"
+#include "ops/fields.h"
 
 // What every operator has in common: a context to run in, a list of variants, and the door that picks one.
 
@@ -26,12 +27,15 @@ struct Address {
   int layer = -1;
 };
 
-// Sees each operator call. begin and end come from the thread that makes the call.
+// Sees each operator call. All of it comes from the thread that makes the call.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
-  virtual void begin(const char* op, const char* variant, Address address) = 0;
+  virtual void begin(const char* op, const char* variant, int64_t rows, Address address) = 0;
   virtual void end(const char* op, const char* variant, Address address) = 0;
+  // A tap: what the call has written, valid until the next call. Only for observers that want it.
+  virtual bool wants_results() const { return false; }
+  virtual void results(const char* /*op*/, Address /*address*/, const std::vector<FieldView>& /*fields*/) {}
 };
 
 // Which variant an operator shall use, by operator name; "*" stands for all. A value, so two engines can differ.
@@ -56,9 +60,6 @@ struct OpContext {
   OpObserver* observer = nullptr;  // off: one predictable branch
   Address address;
 };
-
-// How an operator uses a field of its Args.
-enum class Role { kIn, kOut, kUpdate };
 
 template <class Args>
 struct Variant {
@@ -145,12 +146,27 @@ using SimTranslation = AddressMap<SimAddress>;
 // Context of a sim device's queue thread, which calls reference variants on host addresses.
 OpContext sim_queue_context(const OpContext& caller);
 
+template <class Args>
+void tell_begin(const OpContext& ctx, const char* op, const char* variant, Args args) {
+  RowCounter counter;
+  args.visit(counter);
+  ctx.observer->begin(op, variant, counter.rows, ctx.address);
+}
+template <class Args>
+void tell_results(const OpContext& ctx, const char* op, Args args) {
+  if (!ctx.observer->wants_results() || !ctx.device->synchronize().is_ok()) return;
+  FieldList list;
+  args.visit(list);
+  std::erase_if(list.views, [](const FieldView& f) { return f.role == Role::kIn; });
+  ctx.observer->results(op, ctx.address, list.views);
+}
+
 // The door: check, pick, observe, run.
 template <class Args>
 Status run(OpContext& ctx, const Op<Args>& op, const Args& args) {
   if (Status s = op.check(args); !s.is_ok()) return s.within(op.name);
   LATHE_ASSIGN(const Variant<Args>* variant, choose(ctx, op, args));
-  if (ctx.observer) ctx.observer->begin(op.name, variant->name, ctx.address);
+  if (ctx.observer) tell_begin(ctx, op.name, variant->name, args);
   Status status;
   if (ctx.device->kind() == DeviceKind::kSim) {
     auto translation = std::make_shared<SimTranslation>();
@@ -163,7 +179,10 @@ Status run(OpContext& ctx, const Op<Args>& op, const Args& args) {
   } else {
     status = variant->run(ctx, args);
   }
-  if (ctx.observer) ctx.observer->end(op.name, variant->name, ctx.address);
+  if (ctx.observer) {
+    ctx.observer->end(op.name, variant->name, ctx.address);
+    tell_results(ctx, op.name, args);
+  }
   return status.is_ok() ? status : status.within(op.name);
 }
 
