@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "kda_problem.cuh"
-#include "ops/kda_decode/kda_decode_sm90.h"
-#include "ops/kda_replay/kda_replay_sm90.h"
+#include "ops/kda_decode/kda_decode_sm90.cuh"
+#include "ops/kda_replay/kda_replay_sm90.cuh"
 
 namespace lathe::bench {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "ops/kda_prefill/kda_prefill_sm90.h"
+#include "ops/kda_prefill/kda_prefill_sm90.cuh"
 #include "ops/kda_prefill/kda_sm90.cuh"
 
 // Random KDA calls in device memory, and their results in doubles on the host.

@@ -79,8 +79,8 @@ Result<TensorSpan> parse_entry(const std::string& path, const std::string& name,
   return span;
 }
 
-// No two tensors share a byte, and the file ends with the last one. A gap between two may be a tensor that somebody left
-// out of the header; whoever asks for it is told its name.
+// No two tensors share a byte, and the file ends with the last one. A gap between two may be a tensor that somebody
+// left out of the header; whoever asks for it is told its name.
 Status check_layout(const std::string& path, const std::map<std::string, TensorSpan, std::less<>>& tensors,
                     const uint8_t* data, int64_t data_bytes) {
   std::vector<std::pair<const uint8_t*, const std::string*>> starts;

@@ -105,7 +105,7 @@ TEST(Serve, KilledAndStartedAgainItHasLostWhatWasInFlightAndNothingElse) {
     send_story(client);
     std::string got;
     while (got.find("data: ") == std::string::npos && !client.ended(0)) got += client.read_some(60);
-  ASSERT_NE(got.find("data: "), std::string::npos) << got;
+    ASSERT_NE(got.find("data: "), std::string::npos) << got;
     server.signal(SIGKILL);
     EXPECT_EQ(server.exit_code(), 128 + SIGKILL);
     for (std::string more; !(more = client.read_some(5)).empty();) got += more;

@@ -1,7 +1,7 @@
 #include "ops/cuda_kernel.cuh"
-#include "ops/kda_decode/kda_decode_sm90.h"
+#include "ops/kda_decode/kda_decode_sm90.cuh"
 #include "ops/kda_decode/variants.h"
-#include "ops/kda_prefill/kda_sm90_call.h"
+#include "ops/kda_prefill/kda_sm90_call.cuh"
 
 namespace lathe::cuda {
 

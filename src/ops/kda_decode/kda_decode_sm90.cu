@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/kda_decode/kda_decode_sm90.h"
+#include "ops/kda_decode/kda_decode_sm90.cuh"
 #include "ops/kda_prefill/kda_head_vectors.cuh"
 #include "ops/kda_prefill/kda_state_stream.cuh"
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "ops/cuda_kernel.cuh"
-#include "ops/kda_prefill/kda_prefill_sm90.h"
-#include "ops/kda_prefill/kda_sm90_call.h"
+#include "ops/kda_prefill/kda_prefill_sm90.cuh"
+#include "ops/kda_prefill/kda_sm90_call.cuh"
 #include "ops/kda_prefill/variants.h"
 
 namespace lathe::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/kda_prefill/kda_prefill_sm90.h"
+#include "ops/kda_prefill/kda_prefill_sm90.cuh"
 #include "ops/kda_prefill/kda_sm90.cuh"
 
 // A chunk's factors as they lie in the workspace, and where chunks lie.

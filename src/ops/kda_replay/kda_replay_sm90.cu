@@ -2,7 +2,7 @@
 
 #include "ops/kda_prefill/kda_head_vectors.cuh"
 #include "ops/kda_prefill/kda_state_stream.cuh"
-#include "ops/kda_replay/kda_replay_sm90.h"
+#include "ops/kda_replay/kda_replay_sm90.cuh"
 
 namespace lathe::sm90 {
 

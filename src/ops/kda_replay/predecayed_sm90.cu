@@ -1,6 +1,6 @@
 #include "ops/cuda_kernel.cuh"
-#include "ops/kda_prefill/kda_sm90_call.h"
-#include "ops/kda_replay/kda_replay_sm90.h"
+#include "ops/kda_prefill/kda_sm90_call.cuh"
+#include "ops/kda_replay/kda_replay_sm90.cuh"
 #include "ops/kda_replay/variants.h"
 
 namespace lathe::cuda {
