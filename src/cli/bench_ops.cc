@@ -90,7 +90,7 @@ Outcome run_candidate(const Command& command, const Choices& choices) {
 
 Outcome run_bench_ops(Command& command) {
   Choices choices;
-  for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(command.run.variants, choices));
   if (!command.candidate.empty()) return run_candidate(command, choices);
   command.bench.choices = &choices;
   command.bench.threads = command.run.threads;

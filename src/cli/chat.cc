@@ -8,7 +8,6 @@
 
 #include "cli/answer_printer.h"
 #include "cli/command.h"
-#include "cli/whole_number.h"
 #include "lathe/engine.h"
 
 namespace lathe {
@@ -78,9 +77,7 @@ void add_chat(CLI::App& app, Chosen& chosen) {
   sub->add_option("--system", o->system, "System message");
   sub->add_option("--max-tokens", o->sampling.max_tokens, "Tokens of an answer at most")->capture_default_str();
   sub->add_option("--temperature", o->temperature, "0: always the likeliest token (default: generation_config.json)");
-  sub->add_option("--seed", o->sampling.seed, "The same seed draws the same tokens")
-      ->check(whole_number(0, UINT64_MAX))
-      ->capture_default_str();
+  add_seed_option(*sub, o->sampling.seed, "The same seed draws the same tokens");
   sub->add_option("--dtype", o->engine.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   add_run_options(*sub, o->run);
   sub->footer(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -75,6 +76,8 @@ void add_threads_option(CLI::App& sub, int& threads);  // alone, for what comput
 void add_variant_option(CLI::App& sub, std::vector<std::string>& variants);
 // --trace FILE, --trace-level and --inject.
 void add_recording_options(CLI::App& sub, RecordingOptions& options);
+// Any 64-bit number; what doesn't fit is refused, not wrapped.
+void add_seed_option(CLI::App& sub, uint64_t& seed, const char* meaning);
 void add_json_option(CLI::App& sub, bool& json);
 
 // Groups of `lathe --help`.

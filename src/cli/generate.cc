@@ -7,7 +7,6 @@
 
 #include "cli/answer_printer.h"
 #include "cli/command.h"
-#include "cli/whole_number.h"
 #include "lathe/engine.h"
 #include "lathe/trace.h"
 
@@ -105,9 +104,7 @@ void add_generate(CLI::App& app, Chosen& chosen) {
   sub->add_option("--top-k", o->sampling.top_k, "Likeliest tokens to draw from; 0: all")->capture_default_str();
   sub->add_option("--min-p", o->sampling.min_p, "Tokens at least that likely, relative to the likeliest")
       ->capture_default_str();
-  sub->add_option("--seed", o->sampling.seed, "The same seed draws the same tokens")
-      ->check(whole_number(0, UINT64_MAX))
-      ->capture_default_str();
+  add_seed_option(*sub, o->sampling.seed, "The same seed draws the same tokens");
   sub->add_flag("--raw", o->raw, "No chat template: continue the prompt as it is");
   sub->add_option("--dtype", o->engine.dtype, "Activations and caches: f32 or bf16 (default: as config.json says)");
   add_run_options(*sub, o->run);

@@ -2,10 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/lab_command.h"
-#include "cli/progress.h"
 
 namespace lathe {
 
@@ -16,19 +14,6 @@ struct Options {
   bool json = false;
 };
 
-Outcome run(const Options& o) {
-  Result<ConcurrencyLabReport> report = [&] {
-    ProgressLine progress;
-    return run_concurrency_lab(o.lab, [&](const std::string& what) { progress.show(0, 1, what); });
-  }();
-  LATHE_ASSIGN(const ConcurrencyLabReport r, std::move(report));
-  if (o.json)
-    fmt::print("{}\n", to_json(r).dump(2));
-  else
-    fmt::print("{}", to_text(r));
-  return Status::ok();
-}
-
 }  // namespace
 
 void add_lab_concurrency(CLI::App& lab, Chosen& chosen) {
@@ -38,12 +23,12 @@ void add_lab_concurrency(CLI::App& lab, Chosen& chosen) {
   sub->add_flag("--mended", o->lab.mended, "The twin without the defect");
   sub->add_option("--blocks", o->lab.blocks, "Blocks of two runs; more are added where they can't tell")
       ->capture_default_str();
-  sub->add_option("--seed", o->lab.seed, "Of the order in the blocks")->capture_default_str();
+  add_seed_option(*sub, o->lab.seed, "Of the order in the blocks");
   sub->add_option("--trace", o->lab.trace_file, "Keep the recorded run, as Chrome/Perfetto JSON")->type_name("FILE");
   add_json_option(*sub, o->json);
   sub->footer(
       "Examples:\n  lathe lab concurrency\n  lathe lab concurrency --mended\n  lathe lab concurrency --trace lab.json");
-  sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
+  sub->callback([&chosen, o] { chosen.body = [o] { return run_lab(run_concurrency_lab, o->lab, o->json); }; });
 }
 
 }  // namespace lathe

@@ -2,10 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/lab_command.h"
-#include "cli/progress.h"
 
 namespace lathe {
 
@@ -15,19 +13,6 @@ struct Options {
   NumericsLabOptions lab;
   bool json = false;
 };
-
-Outcome run(const Options& o) {
-  Result<NumericsLabReport> report = [&] {
-    ProgressLine progress;
-    return run_numerics_lab(o.lab, [&](const std::string& what) { progress.show(0, 1, what); });
-  }();
-  LATHE_ASSIGN(const NumericsLabReport r, std::move(report));
-  if (o.json)
-    fmt::print("{}\n", to_json(r).dump(2));
-  else
-    fmt::print("{}", to_text(r));
-  return Status::ok();
-}
 
 }  // namespace
 
@@ -42,12 +27,12 @@ void add_lab_numerics(CLI::App& lab, Chosen& chosen) {
   sub->add_option("--segments", o->lab.segments, "Segments that a prompt is cut into")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  sub->add_option("--seed", o->lab.seed, "Of the tokens")->capture_default_str();
+  add_seed_option(*sub, o->lab.seed, "Of the tokens");
   add_threads_option(*sub, o->lab.threads);
   add_json_option(*sub, o->json);
   sub->footer(
       "Examples:\n  lathe lab numerics\n  lathe lab numerics --mended\n  lathe lab numerics --tokens 1024,4096,16384");
-  sub->callback([&chosen, o] { chosen.body = [o] { return run(*o); }; });
+  sub->callback([&chosen, o] { chosen.body = [o] { return run_lab(run_numerics_lab, o->lab, o->json); }; });
 }
 
 }  // namespace lathe

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/command.h"
+#include "cli/whole_number.h"
 #include "ops/registry.h"
 
 namespace lathe {
@@ -53,6 +54,10 @@ void add_recording_options(CLI::App& sub, RecordingOptions& options) {
       ->type_name("PLACE=US")
       ->expected(1)
       ->take_all();
+}
+
+void add_seed_option(CLI::App& sub, uint64_t& seed, const char* meaning) {
+  sub.add_option("--seed", seed, meaning)->check(whole_number(0, UINT64_MAX))->capture_default_str();
 }
 
 void add_json_option(CLI::App& sub, bool& json) { sub.add_flag("--json", json, "Report as JSON on stdout"); }

@@ -63,9 +63,7 @@ void add_synth(CLI::App& app, Chosen& chosen) {
       ->type_name("CONFIG.json")
       ->required();
   sub->add_option("out", o->out, "Folder to write: new, or empty")->type_name("OUT")->required();
-  sub->add_option("--seed", o->seed, "What the values are drawn from")
-      ->check(whole_number(0, UINT64_MAX))
-      ->capture_default_str();
+  add_seed_option(*sub, o->seed, "What the values are drawn from");
   sub->add_option("--shard-bytes", o->shard_bytes,
                   "Largest data size of one file, such as 500MB or 5GiB (default: 5GiB)")
       ->transform(CLI::AsSizeValue(false))

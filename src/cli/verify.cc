@@ -156,7 +156,7 @@ Outcome run_candidate(const VerifyCommand& command, const Choices& choices) {
 Outcome run_verify(VerifyCommand& command) {
   if (command.relations) return run_relations(command);
   Choices choices;
-  for (const std::string& v : command.run.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(command.run.variants, choices));
   if (!command.candidate.empty()) return run_candidate(command, choices);
   command.verify.device = command.run.device;
   command.verify.threads = command.run.threads;
@@ -204,7 +204,7 @@ void add_verify(CLI::App& app, Chosen& chosen) {
   sub->add_option("--model", command->paths.model, "Its folder")->type_name("DIR")->capture_default_str();
   sub->add_option("--tokens", command->paths.tokens, "Length of the prompt")->capture_default_str();
   sub->add_option("--paths", command->paths.paths, "Paths by name or glob")->type_name("GLOB")->capture_default_str();
-  sub->add_option("--seed", command->paths.seed, "Of the prompt's tokens")->capture_default_str();
+  add_seed_option(*sub, command->paths.seed, "Of the prompt's tokens");
   add_run_options(*sub, command->run);
   add_json_option(*sub, command->json);
   sub->footer(

@@ -9,6 +9,7 @@
 #include "engine/pictures.h"
 #include "engine/run_settings.h"
 #include "engine/token_choice.h"
+#include "ops/registry.h"
 #include "text/chat_template.h"
 #include "text/output_parser.h"
 #include "text/stream_decoder.h"
@@ -101,7 +102,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const EngineOptions& options) {
   s->max_context = options.max_context ? options.max_context : std::min(limit, kDefaultContext);
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options.dtype, s->config.text));
-  for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(options.variants, eo.choices));
   eo.probes = options.probes.get();
   eo.slots = 1;
   eo.pages = s->max_context / page_tokens_for(s->config.text.kpool) + 1;

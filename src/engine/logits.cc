@@ -11,6 +11,7 @@
 #include "engine/run_settings.h"
 #include "model/collectives.h"
 #include "ops/kda_replay/kda_replay.h"
+#include "ops/registry.h"
 
 namespace lathe {
 
@@ -277,7 +278,7 @@ Status run_logits(const LogitsOptions& options, const glm5_next::Config& config,
   LATHE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.model));
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options.dtype, config.text));
-  for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(options.variants, eo.choices));
   if (!options.cut.empty()) {
     LATHE_ASSIGN(eo.partition, Partition::parse(options.cut));
   }

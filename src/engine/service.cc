@@ -109,12 +109,9 @@ Status LocalService::settle_context() {
 Result<ExecutorOptions> LocalService::executor_options() const {
   ExecutorOptions eo;
   LATHE_ASSIGN(eo.dtype, activation_dtype(options_.engine.dtype, config_.text));
-  for (const std::string& v : options_.engine.variants) {
-    LATHE_RETURN_IF_ERROR(check_choice(v));
-    LATHE_RETURN_IF_ERROR(eo.choices.add(v));
-  }
+  LATHE_RETURN_IF_ERROR(add_choices(options_.engine.variants, eo.choices));
   if (options_.strict)
-    for (const char* v : {"kda_prefill=sequential", "sparse_mla=absorbed"}) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+    LATHE_RETURN_IF_ERROR(add_choices({"kda_prefill=sequential", "sparse_mla=absorbed"}, eo.choices));
   eo.probes = options_.engine.probes.get();
   const bool drafts = options_.drafts > 0 && config_.text.mtp_layers > 0;
   eo.replay_length = drafts && !options_.strict ? ring_length(config_.text.gate_bound) : 0;

@@ -13,6 +13,7 @@
 #include "feedback/op_times.h"
 #include "feedback/spread.h"
 #include "model/glm5_next/synth.h"
+#include "ops/registry.h"
 
 namespace lathe {
 
@@ -78,7 +79,7 @@ Result<std::unique_ptr<ModelBench>> ModelBench::create(const ModelBenchOptions& 
 
   ExecutorOptions executor{
       .dtype = b->config_->text.dtype, .slots = 1, .observer = &b->times_, .probes = options.probes.get()};
-  for (const std::string& v : options.variants) LATHE_RETURN_IF_ERROR(executor.choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(options.variants, executor.choices));
   const int longest =
       std::max(*std::max_element(options.contexts.begin(), options.contexts.end()), options.prefill_tokens);
   const int page_tokens = page_tokens_for(std::max(1, b->config_->text.kpool));

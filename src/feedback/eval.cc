@@ -11,6 +11,7 @@
 #include "feedback/eval_suite.h"
 #include "image/clip.h"
 #include "ops/kda_replay/kda_replay.h"
+#include "ops/registry.h"
 #include "text/chat_template.h"
 #include "text/output_parser.h"
 
@@ -225,7 +226,7 @@ class Examination {
   Status start_executor(const std::vector<Job>& jobs) {
     ExecutorOptions eo;
     LATHE_ASSIGN(eo.dtype, activation_dtype(o_.dtype, config_.text));
-    for (const std::string& v : o_.variants) LATHE_RETURN_IF_ERROR(eo.choices.add(v));
+    LATHE_RETURN_IF_ERROR(add_choices(o_.variants, eo.choices));
     const int page = page_tokens_for(config_.text.kpool);
     int widest = 1;
     int64_t pages = 0;

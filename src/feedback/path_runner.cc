@@ -5,12 +5,14 @@
 
 #include "engine/run_settings.h"
 #include "lathe/logits.h"
+#include "ops/kda_replay/kda_replay.h"
+#include "ops/registry.h"
 
 namespace lathe {
 
 namespace {
 
-constexpr int kReplay = 16, kMostDraft = 4, kSlots = 6;
+constexpr int kMostDraft = 4, kSlots = 6;
 
 // Keeps what the layers held for one sequence's rows of a pass.
 class Tap final : public StepObserver {
@@ -95,12 +97,13 @@ Result<PathRunner::Engine*> PathRunner::engine(const Path& path) {
     e = std::make_unique<Engine>(path.threads);
     ExecutorOptions o;
     LATHE_ASSIGN(o.dtype, activation_dtype(dtype_, config_.text));
-    o.replay_length = kReplay, o.max_draft = kMostDraft, o.slots = kSlots, o.checkpoints = 1;
+    o.replay_length = ring_length(config_.text.gate_bound), o.max_draft = kMostDraft, o.slots = kSlots,
+    o.checkpoints = 1;
     o.pages = (kSlots + 1) * (most_tokens_ / page_tokens_for(config_.text.kpool) + 2);
     LATHE_ASSIGN(e->executor, make_executor_(config_, *checkpoint_, *e->device, e->pool, nullptr, o));
   }
   Choices choices;
-  for (const std::string& v : path.variants) LATHE_RETURN_IF_ERROR(choices.add(v));
+  LATHE_RETURN_IF_ERROR(add_choices(path.variants, choices));
   e->executor->use(choices);
   return e.get();
 }

@@ -53,4 +53,12 @@ Status check_choice(std::string_view text) {
   return Status::ok();
 }
 
+Status add_choices(const std::vector<std::string>& texts, Choices& choices) {
+  for (const std::string& text : texts) {
+    LATHE_RETURN_IF_ERROR(check_choice(text));
+    LATHE_RETURN_IF_ERROR(choices.add(text));
+  }
+  return Status::ok();
+}
+
 }  // namespace lathe

@@ -10,6 +10,17 @@ namespace lathe::sm90 {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
+// What a kernel that stays on its multiprocessor needs before its launch: `bytes` of shared memory, and as many blocks
+// as there are multiprocessors, at most `items`.
+template <class... Arguments>
+cudaError_t prepare_resident(void (*kernel)(Arguments...), int bytes, int items, int& blocks) {
+  int device = 0, processors = 0;
+  if (cudaError_t e = cudaGetDevice(&device)) return e;
+  if (cudaError_t e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return e;
+  blocks = items < processors ? items : processors;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
 // ---- barriers in shared memory
 
 using Barrier = uint64_t;

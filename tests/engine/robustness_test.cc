@@ -62,17 +62,9 @@ class Robustness : public ::testing::Test {
     static const ServingModel m;
     return m;
   }
-  static ServiceOptions options() {
-    ServiceOptions o;
-    o.engine.model = model().path(), o.engine.threads = 1, o.engine.dtype = "f32";
-    o.max_running = 4, o.cache_tokens = 2048, o.step_tokens = 64, o.drafts = 2, o.checkpoints = 6;
-    return o;
-  }
+  static ServiceOptions options() { return testing::small_service(model(), /*drafts=*/2); }
   static Request request(const std::string& id, int prompt, int tokens) {
-    Request r;
-    r.id = id, r.max_tokens = tokens, r.ignore_eos = true;
-    for (int i = 0; i < prompt; ++i) r.prompt.push_back((i * 37 + prompt) % 100);
-    return r;
+    return testing::request_of(id, prompt, tokens, /*ids=*/100);
   }
   static double metric(const Service& service, const std::string& name, const std::string& labels = "") {
     double sum = 0;

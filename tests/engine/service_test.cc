@@ -26,22 +26,14 @@ class ServiceTest : public ::testing::Test {
     static const ServingModel m;
     return m;
   }
-  static ServiceOptions options() {
-    ServiceOptions o;
-    o.engine.model = model().path(), o.engine.threads = 1, o.engine.dtype = "f32";
-    o.max_running = 4, o.cache_tokens = 2048, o.step_tokens = 64, o.drafts = 0, o.checkpoints = 6;
-    return o;
-  }
+  static ServiceOptions options() { return testing::small_service(model(), /*drafts=*/0); }
   void start(const ServiceOptions& o) {
     auto service = Service::start(o);
     ASSERT_TRUE(service.is_ok()) << service.status().message();
     service_ = std::move(service).value();
   }
   static Request request(const std::string& id, int prompt, int tokens) {
-    Request r;
-    r.id = id, r.max_tokens = tokens, r.ignore_eos = true;
-    for (int i = 0; i < prompt; ++i) r.prompt.push_back((i * 37 + prompt) % 256);
-    return r;
+    return testing::request_of(id, prompt, tokens, /*ids=*/256);
   }
   double metric(const std::string& name, const std::string& labels = "") {
     double sum = 0;

@@ -167,13 +167,10 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(KdaCall call, Work 
 
 template <class State>
 cudaError_t launch(const KdaCall& call, const Work& work, cudaStream_t stream) {
-  int device = 0, processors = 0;
-  if (cudaError_t e = cudaGetDevice(&device)) return e;
-  if (cudaError_t e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return e;
   constexpr int bytes = sizeof(Shared<State>);
-  if (cudaError_t e = cudaFuncSetAttribute(decode_kernel<State>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
-    return e;
-  decode_kernel<State><<<std::min(work.rows * work.heads, processors), kThreads, bytes, stream>>>(call, work);
+  int blocks = 0;
+  if (cudaError_t e = prepare_resident(decode_kernel<State>, bytes, work.rows * work.heads, blocks)) return e;
+  decode_kernel<State><<<blocks, kThreads, bytes, stream>>>(call, work);
   return cudaGetLastError();
 }
 

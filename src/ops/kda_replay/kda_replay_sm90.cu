@@ -322,14 +322,11 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(KdaCall call, Work 
 
 template <int kRows>
 cudaError_t launch(const KdaCall& call, const Work& work, cudaStream_t stream) {
-  int device = 0, processors = 0;
-  if (cudaError_t e = cudaGetDevice(&device)) return e;
-  if (cudaError_t e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return e;
   constexpr int bytes = sizeof(Shared<kRows>);
-  if (cudaError_t e = cudaFuncSetAttribute(replay_kernel<kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))
+  int blocks = 0;
+  if (cudaError_t e = prepare_resident(replay_kernel<kRows>, bytes, work.replay.sequences * work.heads, blocks))
     return e;
-  replay_kernel<kRows>
-      <<<std::min(work.replay.sequences * work.heads, processors), kThreads, bytes, stream>>>(call, work);
+  replay_kernel<kRows><<<blocks, kThreads, bytes, stream>>>(call, work);
   return cudaGetLastError();
 }
 
